@@ -295,6 +295,11 @@ ELSEWHERE = (
         "console/group_look console/lag_evidence",
     ),
     Elsewhere(
+        "tests/unit/console/test_topics.py",
+        "a window is a part of a list",
+        "console/row_window",
+    ),
+    Elsewhere(
         "tests/unit/cli/test_lag.py",
         "lag is read for the command that prints it",
         "console/lag_reader",

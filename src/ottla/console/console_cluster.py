@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.configs import ConfigAdmin
@@ -27,10 +27,12 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import IsolationLevel, TopicPartition, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from ottla.console.console_settings import ConsoleSettings
     from ottla.runtime import Runtime
+
+P = TypeVar("P")
 
 MAX_AGE_MS: Final = 30_000
 NEAR: Final = 5
@@ -55,10 +57,18 @@ class ConsoleCluster:
         self.admin = AdminClient(self.runtime, config, self.client)
         self.all_topics = AllTopics(self.client)
         self.rates = Rates(self.runtime, self.snapshot, self.ends)
+        self._parts: dict[Callable[[ConsoleCluster], Any], Any] = {}
 
     def start(self) -> None:
         """Begin to watch how much comes in."""
         self.runtime.scheduler.spawn(self.rates.run(), "watch the ends of logs")
+
+    def part(self, kind: Callable[[ConsoleCluster], P]) -> P:
+        """The one object of a class that is made of a cluster, for all pages; made when needed."""
+        if kind not in self._parts:
+            self._parts[kind] = kind(self)
+        found: P = self._parts[kind]
+        return found
 
     @cached_property
     def topics(self) -> TopicAdmin:

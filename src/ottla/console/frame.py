@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
@@ -175,7 +176,7 @@ class ConsoleApp:
         if as_json:
             requests = [each._asdict() for each in asked.requests]
             return json_answer({**data, "asked": requests})
-        title = filled(page.title, request.path_params)
+        title = filled(page.title, places_of(request))
         frame = self._frame(request, title, page, asked)
         return HTMLResponse(self.render(page.template, {**data, "frame": frame, "visit": visit}))
 
@@ -244,7 +245,7 @@ class ConsoleApp:
             path,
             f"?{query}" if query else "",
             ("/overview" if path == "/" else path) + TWIN + (f"?{query}" if query else ""),
-            filled(page.command, request.path_params) if page is not None else "",
+            command_of(page, request) if page is not None else "",
             asked,
             page.refresh_s if page is not None else 0,
             not self.settings.read_only,
@@ -309,8 +310,19 @@ def plain(value: Any) -> Any:
     return value
 
 
+def places_of(request: Request) -> dict[str, Any]:
+    """The parts of the path and of the query, for titles and commands."""
+    return {**request.query_params, **request.path_params}
+
+
+def command_of(page: ConsolePage, request: Request) -> str:
+    """The command of a page, in which each name is one word of a shell."""
+    words = {name: shlex.quote(str(text)) for name, text in places_of(request).items()}
+    return filled(page.command, words)
+
+
 def filled(text: str, place: Mapping[str, Any]) -> str:
-    """A text in which `{topic}` is the part of the path."""
+    """A text in which `{topic}` is the part of the path or of the query."""
     for name, value in place.items():
         text = text.replace(f"{{{name}}}", str(value))
     return text

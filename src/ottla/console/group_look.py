@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ottla.console.lag_causes import Rebalance
     from ottla.console.lag_history import LagHistory
 
+K = TypeVar("K")
 V = TypeVar("V")
 Committed = Mapping[TopicPartition, OffsetAndMetadata]
 
@@ -186,7 +187,7 @@ def _end_samples(looks: Sequence[GroupLook], partition: TopicPartition) -> list[
     ]
 
 
-def result_of(results: Mapping[str, V | KafkaError], key: str) -> V:
+def result_of(results: Mapping[K, V | KafkaError], key: K) -> V:
     """The result of one key; raises its error."""
     found = results[key]
     if isinstance(found, KafkaError):

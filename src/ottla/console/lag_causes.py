@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 SHORTEST_WINDOW_MS: Final = 10_000
 """For less time nothing is said of rates, nor that a reader has stopped: clients commit each 5 s
 by default, so that in this time at least one commit is due."""
+STOPPED_MS: Final = 30_000
+STOPPED_THOUGH_BUSY_MS: Final = 120_000
 MOST_OF: Final = 0.5
 """A part is most of a whole from this share on."""
 TIMES_THE_OTHERS: Final = 4
 """A partition is skewed if its lag is so many times that of the others in the mean."""
+LEAST_SKEWED: Final = 50
+"""Of fewer records one partition may have most by chance."""
 REBALANCES: Final = 3
 NAMED: Final = 3
 """So many partitions, keys or members are named in a sentence; of more, the number is given."""
@@ -95,15 +99,25 @@ class Track(Value):
         return max(0, self.end - self.ends[0].offset) if self.ends else 0
 
     @property
+    def stopped_ms(self) -> int:
+        """For how long nothing was committed although records waited; 0 where that is not so."""
+        if not self.lag:
+            return 0
+        since_ms = self.committed[-1].time_ms
+        for sample in reversed(self.committed):
+            if sample.offset != self.offset:
+                break
+            since_ms = sample.time_ms
+        waits_ms = next(each.time_ms for each in self.ends if each.offset > self.offset)
+        return self.committed[-1].time_ms - max(since_ms, waits_ms)
+
+    @property
     def has_stopped(self) -> bool:
-        """Whether records have waited for the whole window, and none of them was committed."""
-        return bool(
-            self.committed
-            and self.ends
-            and self.committed[-1].time_ms - self.committed[0].time_ms >= SHORTEST_WINDOW_MS
-            and not self.advance
-            and self.ends[0].offset > self.offset
-        )
+        """Whether a commit is overdue: for 30 s, or the whole of a shorter window."""
+        if not self.committed:
+            return False
+        seen_ms = self.committed[-1].time_ms - self.committed[0].time_ms
+        return self.stopped_ms >= max(SHORTEST_WINDOW_MS, min(STOPPED_MS, seen_ms))
 
     @property
     def held_back(self) -> int:
@@ -165,11 +179,18 @@ class Observations(Value):
         return self.window_ms >= SHORTEST_WINDOW_MS
 
     def stopped(self) -> list[TopicPartition]:
-        """Partitions with a reader that has stopped, and that no transaction holds back."""
+        """Partitions with a reader that has stopped, and that no transaction holds back.
+
+        A reader that has much to read elsewhere may come to a partition only now and then.
+        """
+        busy = {each.reader for each in self.tracks.values() if each.lag and not each.has_stopped}
         return [
             partition
             for partition, track in sorted(self.tracks.items())
-            if track.has_stopped and track.reader and track.held_back < track.lag
+            if track.has_stopped
+            and track.reader
+            and track.held_back < track.lag
+            and (track.reader not in busy or track.stopped_ms >= STOPPED_THOUGH_BUSY_MS)
         ]
 
     def held_back(self) -> list[TopicPartition]:
@@ -180,7 +201,7 @@ class Observations(Value):
     def skewed(self) -> TopicPartition | None:
         """The partition that has most of the lag, if there is one."""
         lags = {each: track.lag for each, track in self.tracks.items()}
-        if len(lags) < 2 or not any(lags.values()):
+        if len(lags) < 2 or self.lag < LEAST_SKEWED:
             return None
         worst = max(sorted(lags), key=lambda each: lags[each])
         rest = self.lag - lags[worst]
@@ -279,7 +300,7 @@ def stopped(seen: Observations) -> Cause | None:
         return None
     worst = max(partitions, key=lambda each: seen.tracks[each].lag)
     track = seen.tracks[worst]
-    since_ms = seen.now_ms - track.committed[0].time_ms
+    since_ms = track.stopped_ms
     reader = seen.readers.get(track.reader, track.reader)
     sentence = (
         f"{reader} has been at offset {track.offset:,} of {worst} for at least "

@@ -47,8 +47,10 @@ class GroupLag(NamedTuple):
     type: str
     protocol: str
     lag: Mapping[str, int]
-    seconds: float | None
-    """For how long the oldest unread record has waited, as far as the history reaches back."""
+    seconds: float
+    """For how long the oldest unread record has waited, or at least so long."""
+    is_at_least: bool
+    """Whether the record is older than the history, so that its time is not known."""
     looked_ms: int
 
     @property
@@ -170,10 +172,10 @@ class LagCollector:
         return {each: end for each, end in offsets.items() if end is not None}
 
     def _new_records(self, ends: Mapping[TopicPartition, int]) -> dict[str, int]:
-        """The records that have come into each topic since the last look."""
+        """The records that have come into each topic since the last look, if there was one."""
         came: dict[str, int] = {}
-        for partition, end in ends.items():
-            new = max(0, end - self._ends.get(partition, end))
+        for partition in ends.keys() & self._ends.keys():
+            new = max(0, ends[partition] - self._ends[partition])
             came[partition.topic] = came.get(partition.topic, 0) + new
         self._ends |= ends
         return came
@@ -202,17 +204,20 @@ class LagCollector:
         for partition, lag in lags.items():
             of_topics[partition.topic] = of_topics.get(partition.topic, 0) + lag
         for topic, lag in of_topics.items():
-            self.history.record_lag(now_ms, group, topic, lag, came.get(topic, 0))
-        waits = [
-            self.history.seconds_behind(partition, valid[partition], now_ms)
-            for partition, lag in lags.items()
-            if lag
-        ]
-        known = [each for each in waits if each is not None]
-        seconds = max(known, default=0.0) if len(known) == len(waits) else None
+            self.history.record_lag(now_ms, group, topic, lag, came.get(topic))
+        waits = [self.history.wait(each, valid[each], now_ms) for each, lag in lags.items() if lag]
+        seconds = max((each.seconds for each in waits), default=0.0)
+        is_at_least = any(each.is_at_least for each in waits)
         listed = self._listed[group]
         self.groups[group] = GroupLag(
-            group, listed.state, listed.type, listed.protocol_type, of_topics, seconds, now_ms
+            group,
+            listed.state,
+            listed.type,
+            listed.protocol_type,
+            of_topics,
+            seconds,
+            is_at_least,
+            now_ms,
         )
 
     async def _note_members(self, now_ms: int) -> None:

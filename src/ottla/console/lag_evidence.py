@@ -38,8 +38,9 @@ HOTTEST_KEYS: Final = 5
 MOST_FETCHES: Final = 4
 """A range that takes more fetches than this is read no further."""
 TEXT_LENGTH: Final = 200
+ONE_RECORD_BYTES: Final = 4_096
+SAMPLE_BYTES: Final = 262_144
 READER_SETTINGS: Final = {
-    "max.partition.fetch.bytes": "262144",
     "fetch.max.wait.ms": "100",
     "default.api.timeout.ms": "5000",
 }
@@ -61,7 +62,10 @@ async def with_evidence(
         return seen
     async with range_fetcher(cluster) as fetcher:
         records = {each: await _waiting(fetcher, seen, each) for each in stopped}
-        keys = {skewed: await _hot_keys(fetcher, seen, skewed)} if skewed else {}
+    keys = {}
+    if skewed is not None:
+        async with range_fetcher(cluster, SAMPLE_BYTES) as fetcher:
+            keys[skewed] = await _hot_keys(fetcher, seen, skewed)
     known = {each: record for each, record in records.items() if record is not None}
     return replace(seen, records=known, hot_keys=keys)
 
@@ -90,10 +94,26 @@ async def seconds_waited(
     return found
 
 
+async def next_records(
+    cluster: ConsoleCluster, places: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, WaitingRecord]:
+    """The first record from an offset on, before an end; of very many places, of the first ones."""
+    found: dict[TopicPartition, WaitingRecord] = {}
+    async with range_fetcher(cluster) as fetcher:
+        for partition, (offset, end) in list(places.items())[:MOST_TIMES]:
+            async for record in _records(fetcher, partition, offset, end):
+                found[partition] = waiting_record(record)
+                break
+    return found
+
+
 @asynccontextmanager
-async def range_fetcher(cluster: ConsoleCluster) -> AsyncIterator[RangeFetcher]:
-    """A reader of a few records, closed behind the block."""
-    config = ConsumerConfig.parse(cluster.client_settings | READER_SETTINGS)
+async def range_fetcher(
+    cluster: ConsoleCluster, fetch_bytes: int = ONE_RECORD_BYTES
+) -> AsyncIterator[RangeFetcher]:
+    """A reader of a few records, closed behind the block; a fetch has `fetch_bytes` or more."""
+    own = READER_SETTINGS | {"max.partition.fetch.bytes": str(fetch_bytes)}
+    config = ConsumerConfig.parse(cluster.client_settings | own)
     fetcher = RangeFetcher(cluster.runtime, config)
     try:
         yield fetcher

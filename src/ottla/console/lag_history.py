@@ -52,6 +52,14 @@ class LagPoint(NamedTuple):
     records_in: float | None
 
 
+class Wait(NamedTuple):
+    """For how long a record has waited for its reader, in seconds."""
+
+    seconds: float
+    is_at_least: bool = False
+    """Whether it was written before the first look, so that it may have waited longer."""
+
+
 class LagHistory:
     """What was seen of groups and logs up to now; its times come with what is recorded."""
 
@@ -77,8 +85,13 @@ class LagHistory:
             ring = self._commits.get(key) or OffsetRing(WINDOW_SLOTS)
             self._commits.put(key, ring).record(time_ms, offset)
 
-    def record_lag(self, time_ms: int, group: str, topic: str, lag: int, records_in: int) -> None:
-        """The lag of a group in a topic, and the records that have come since the last look."""
+    def record_lag(
+        self, time_ms: int, group: str, topic: str, lag: int, records_in: int | None
+    ) -> None:
+        """The lag of a group in a topic, and the records that have come since the last look.
+
+        None stands for a first look, which has none before it.
+        """
         key = (group, topic)
         series = self._series.get(key) or LagSeries()
         self._series.put(key, series).record(time_ms, lag, records_in)
@@ -102,14 +115,12 @@ class LagHistory:
         """The topics that a group has a history of."""
         return sorted(topic for known, topic in self._series if known == group)
 
-    def seconds_behind(
-        self, partition: TopicPartition, committed: int, now_ms: int
-    ) -> float | None:
-        """For how long the record at the committed offset has waited; None: for over an hour.
+    def wait(self, partition: TopicPartition, committed: int, now_ms: int) -> Wait:
+        """For how long the record at a committed offset has waited.
 
         It is the time since the log end passed the offset, between two looks by interpolation.
         """
-        return seconds_behind(self.ends(partition), committed, now_ms)
+        return waited(self.ends(partition), committed, now_ms)
 
     def forget_topic(self, topic: str) -> None:
         """Drop all about a topic: it was deleted, and another one has its name."""
@@ -169,13 +180,14 @@ class LagSeries:
             for span, (step_ms, size) in SPANS.items()
         }
 
-    def record(self, time_ms: int, lag: int, records_in: int) -> None:
+    def record(self, time_ms: int, lag: int, records_in: int | None) -> None:
         """Of a slot the highest lag and the sum of the records are kept."""
         for highest, total in self._rings.values():
             slot = highest.slot(time_ms)
             before, came = highest.get(slot), total.get(slot)
             highest.put(slot, lag if isnan(before) else max(before, lag))
-            total.put(slot, records_in if isnan(came) else came + records_in)
+            if records_in is not None:
+                total.put(slot, records_in if isnan(came) else came + records_in)
 
     def points(self, span: str) -> list[LagPoint]:
         """The slots of a ring that have been written, the oldest first; KeyError: another span."""
@@ -238,16 +250,17 @@ class Recent(Generic[K, V]):
         return len(self._kept)
 
 
-def seconds_behind(ends: list[OffsetSample], committed: int, now_ms: int) -> float | None:
-    """The seconds since the log end passed an offset; 0 if it has not, None if it did before."""
+def waited(ends: list[OffsetSample], committed: int, now_ms: int) -> Wait:
+    """The time since the log end passed an offset; none if it has not."""
     if not ends or ends[0].offset > committed:
-        return None
+        began_ms = ends[0].time_ms if ends else now_ms
+        return Wait(max(0, now_ms - began_ms) / SECOND_MS, is_at_least=True)
     for before, after in pairwise(ends):
         if before.offset <= committed < after.offset:
             share = (committed - before.offset) / (after.offset - before.offset)
             passed_ms = before.time_ms + share * (after.time_ms - before.time_ms)
-            return max(0.0, (now_ms - passed_ms) / SECOND_MS)
-    return 0.0
+            return Wait(max(0.0, (now_ms - passed_ms) / SECOND_MS))
+    return Wait(0.0)
 
 
 def _known(value: float) -> float | None:

@@ -5,9 +5,9 @@
 | `path` | as Starlette has it: `/t/{topic}/records`; its JSON twin has `.json` behind it |
 | `load` | `async def load(visit: Visit) -> Data`: asks the brokers, and returns the data |
 | `template` | a file of `templates/` that extends `frame.html` and finds the data by their names |
-| `title` | the title; `{topic}` stands for a part of the path |
+| `title` | the title; `{topic}` stands for a part of the path or of the query |
 | `rail` | the entry of the left rail that is marked, one of `RAIL`; its path is the page's `home` |
-| `command` | the `ottla` command that shows the same, with parts of the path as in `title` |
+| `command` | the `ottla` command that shows the same, with such parts as in `title` |
 | `refresh_s` | seconds after which the page is asked for again while somebody looks; 0: never |
 
 Data are plain values: str, int, float, bool, None, and dicts, lists and NamedTuples of them. The

@@ -10,7 +10,7 @@ import uvicorn
 
 from ottla.console.console_cluster import ConsoleCluster
 from ottla.console.frame import ConsoleApp
-from ottla.console.pages import CHANGES, PAGES, STREAMS
+from ottla.console.pages import CHANGES, COLLECTORS, PAGES, STREAMS
 from ottla.console.sessions import Sessions
 from ottla.runtime.runtime import real_runtime
 from ottla.structs import replace
@@ -95,6 +95,8 @@ async def _serve_on(
 
     cluster = ConsoleCluster(runtime, settings)
     cluster.start()
+    for kind in COLLECTORS:
+        runtime.scheduler.spawn(cluster.part(kind).run(), kind.__name__)
     app = ConsoleApp(cluster, settings, sessions, PAGES, CHANGES, STREAMS)
     try:
         await ConsoleServer(http_config(app, tls), on_ready).serve(sockets)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.console.page import ConsolePage, Data, Visit
-from ottla.console.refusals import NotFound, Refused
+from ottla.console.refusals import NotFound
+from ottla.console.row_window import LONGEST_FILTER, WINDOW, RowWindow
 from ottla.console.topic_facts import topic_facts
 
 if TYPE_CHECKING:
@@ -13,10 +14,6 @@ if TYPE_CHECKING:
 
     from ottla.clients.metadata import TopicInfo
     from ottla.console.rates import Rates
-
-WINDOW: Final = 100
-MOST: Final = 10_000_000
-LONGEST_FILTER: Final = 250
 
 
 class TopicLine(NamedTuple):
@@ -63,28 +60,17 @@ class TopicList:
 
     async def load(self, visit: Visit) -> Data:
         """The rows from `from` on, of topics whose names have `q` in them."""
-        wanted, sort = visit.query.get("q", ""), visit.query.get("sort", "name")
-        if sort not in self._sorts:
-            raise Refused(f"sort={sort}: must be one of {', '.join(self._sorts)}")
-        if len(wanted) > LONGEST_FILTER:
-            raise Refused(f"q: has more than {LONGEST_FILTER} letters, as no topic's name has")
-        first = visit.number("from", 0, 0, MOST)
+        window = RowWindow(visit, self._sorts, "name")
         with_internal = visit.query.get("internal") == "1"
         cluster = await visit.cluster.snapshot()
         every = [each for each in cluster.topics.values() if with_internal or not each.is_internal]
-        found = [each for each in every if wanted.lower() in each.name.lower()]
-        key, rates = self._sorts[sort], visit.cluster.rates
+        found = [each for each in every if window.has(each.name)]
+        key, rates = self._sorts[window.sort], visit.cluster.rates
         found.sort(key=lambda info: key(info, rates))  # type: ignore[arg-type, return-value]
-        rows = await self._rows(visit, found[first : first + WINDOW])
+        rows = await self._rows(visit, found[window.first : window.first + WINDOW])
         return {
+            **window.data(len(found), len(every)),
             "rows": rows,
-            "first": first,
-            "total": len(every),
-            "found": len(found),
-            "next": first + WINDOW if first + WINDOW < len(found) else None,
-            "previous": max(0, first - WINDOW) if first else None,
-            "q": wanted,
-            "sort": sort,
             "internal": with_internal,
             "hidden": len(cluster.topics) - len(every),
         }

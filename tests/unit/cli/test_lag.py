@@ -83,11 +83,10 @@ def test_cause_is_explained_with_a_command(run):
     """One look is enough where nobody reads."""
     lines = run("billing", "--explain", "--for", 0).stdout.splitlines()
 
-    assert lines[1:3] == [
+    assert lines[1:] == [
         "WHY   nobody reads: the group is Empty and has no members; 6 records wait",
         "      $ ottla consumer-groups --describe --group billing --members",
     ]
-    assert lines[3].startswith("ALSO  orders-0 has 100% of the lag")
 
 
 def test_causes_are_json_with_their_numbers(run):

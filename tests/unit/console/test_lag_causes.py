@@ -173,6 +173,25 @@ def test_partitions_without_a_reader_are_named():
     assert cause.sentence == "orders-0 has no reader; 20 records wait"
 
 
+def test_reader_that_is_busy_elsewhere_has_not_stopped():
+    """It comes to a partition now and then; after two minutes it has stopped there all the same."""
+    assert [cause.rule for cause in explain(seen(STOPPED, SLOW))] == ["too_slow"]
+    late = [OffsetSample(BEGAN_MS, 10), OffsetSample(NOW_MS + 60_000, 10)]
+    long = seen(replace(STOPPED, committed=late), SLOW)
+
+    assert [cause.rule for cause in explain(long)] == ["stopped", "too_slow"]
+
+
+def test_reader_stops_at_its_last_commit():
+    """What it read before does not matter, nor a time in which nothing waited."""
+    commits = [OffsetSample(BEGAN_MS, 5), OffsetSample(10_000, 10), OffsetSample(NOW_MS, 10)]
+    ends = [OffsetSample(BEGAN_MS, 10), OffsetSample(25_000, 700)]
+    reader = Track(commits, ends, 0, 700, 1, reader="m-1")
+    assert reader.stopped_ms == 35_000
+    assert reader.has_stopped
+    assert not replace(reader, ends=[OffsetSample(35_000, 700)]).has_stopped
+
+
 def test_short_window_says_nothing_of_rates_and_of_readers_that_stopped():
     """A commit may be due in a moment."""
     short = replace(seen(SLOW, STOPPED), window_ms=5_000)

@@ -9,6 +9,7 @@ from ottla.console.lag_history import (
     LagHistory,
     LagPoint,
     OffsetSample,
+    Wait,
 )
 from ottla.structs import TopicPartition
 
@@ -68,21 +69,21 @@ def test_unknown_group_has_no_history():
     history = LagHistory()
     assert history.points("g", "orders", "1h") == []
     assert history.topics_of("g") == []
-    assert history.seconds_behind(ORDERS, 0, BEGIN_MS) is None
+    assert history.wait(ORDERS, 0, BEGIN_MS) == Wait(0, is_at_least=True)
 
 
 def test_seconds_behind_is_the_time_since_the_end_passed_the_offset():
-    """Between two looks it is interpolated; before the first look it is not known."""
+    """Between two looks it is interpolated; what is older has waited for longer than that."""
     history = LagHistory()
     for time_s, end in [(0, 100), (5, 200), (10, 200), (15, 400)]:
         history.record_ends(BEGIN_MS + 1000 * time_s, {ORDERS: end})
     now_ms = BEGIN_MS + 20_000
 
-    assert history.seconds_behind(ORDERS, 150, now_ms) == 17.5
-    assert history.seconds_behind(ORDERS, 200, now_ms) == 10
-    assert history.seconds_behind(ORDERS, 300, now_ms) == 7.5
-    assert history.seconds_behind(ORDERS, 400, now_ms) == 0
-    assert history.seconds_behind(ORDERS, 99, now_ms) is None
+    assert history.wait(ORDERS, 150, now_ms) == Wait(17.5)
+    assert history.wait(ORDERS, 200, now_ms) == Wait(10)
+    assert history.wait(ORDERS, 300, now_ms) == Wait(7.5)
+    assert history.wait(ORDERS, 400, now_ms) == Wait(0)
+    assert history.wait(ORDERS, 99, now_ms) == Wait(20, is_at_least=True)
 
 
 def test_commits_are_kept_for_five_minutes():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from visitor import Visitor, visit
 
 from ottla import Producer
-from ottla.console.topics import WINDOW
+from ottla.console.row_window import WINDOW
 
 
 def fill(broker) -> None:

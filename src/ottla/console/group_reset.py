@@ -1,0 +1,217 @@
+"""The page that moves a group's offsets: a plan first, with the records at the new places."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ottla.clients.admin.offset_reset import (
+    RESETTABLE,
+    OffsetReset,
+    ResetScenario,
+    new_offsets,
+    timestamps,
+)
+from ottla.clients.topic_offsets import OffsetAndMetadata
+from ottla.console.group_look import log_states, result_of
+from ottla.console.group_pages import existing, group_id_of, group_path
+from ottla.console.lag_evidence import next_records
+from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit
+from ottla.console.refusals import Refused
+from ottla.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.console.group_look import GroupLook
+    from ottla.console.lag_causes import WaitingRecord
+
+SCENARIOS: Final = {each.value: each for each in ResetScenario}
+WITH_VALUE: Final = {ResetScenario.SINCE, ResetScenario.SHIFT, ResetScenario.OFFSET}
+MOST_PARTITIONS: Final = 1_000
+"""Of a topic with more partitions the command line resets the offsets."""
+
+
+class ResetLine(NamedTuple):
+    """A partition of the plan; `old` is None where nothing was committed."""
+
+    partition: int
+    old: int | None
+    new: int
+    end: int | None
+    record: WaitingRecord | None
+    """The record that is read next; None at the log end, and where records are not shown."""
+
+    @property
+    def again(self) -> int:
+        """Records that are read once more; below 0: records that are skipped."""
+        return 0 if self.old is None else self.old - self.new
+
+
+class ResetPlan(NamedTuple):
+    """The new offsets of a topic's partitions, and what differs from the request."""
+
+    lines: list[ResetLine]
+    notes: list[str]
+    command: str
+
+
+async def reset_form(visit: Visit) -> Data:
+    """The form, and the plan once it is filled in; nothing is changed."""
+    group_id = group_id_of(visit)
+    look = await existing(visit, group_id)
+    topics = sorted({each.topic for each in {*look.committed, *look.logs}})
+    topic = visit.query.get("topic", "") or (topics[0] if topics else "")
+    scenario, value = visit.query.get("to", ""), visit.query.get("value", "").strip()
+    plan = await _plan(visit, look, topic, scenario, value) if scenario else None
+    lines = plan.lines if plan else []
+    return {
+        "group": group_id,
+        "state": look.group.state,
+        "members": [each.client_id for each in look.group.members],
+        "allowed": look.group.state in RESETTABLE,
+        "topics": topics,
+        "topic": topic,
+        "to": scenario,
+        "value": value,
+        "scenarios": list(SCENARIOS),
+        "lines": [{**each._asdict(), "again": each.again} for each in lines],
+        "again": sum(max(0, each.again) for each in lines),
+        "skipped": sum(max(0, -each.again) for each in lines),
+        "notes": plan.notes if plan else [],
+        "command": plan.command if plan else "",
+        "plan": ",".join(f"{each.partition}:{each.new}" for each in lines),
+        "shows_records": not visit.settings.hide_records and not visit.settings.masks,
+    }
+
+
+def reset_of(scenario: str, value: str) -> OffsetReset:
+    """The reset that the form describes; Refused for a value that does not fit."""
+    found = SCENARIOS.get(scenario)
+    if found is None:
+        raise Refused(f"to={scenario}: must be one of {', '.join(SCENARIOS)}")
+    if found is ResetScenario.SINCE:
+        return OffsetReset(found, _moment_ms(value))
+    if found not in WITH_VALUE:
+        return OffsetReset(found)
+    try:
+        return OffsetReset(found, int(value))
+    except ValueError:
+        raise Refused(f"value={value}: {scenario} takes a whole number") from None
+
+
+def _moment_ms(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise Refused(
+            f"value={text}: a time is written 2026-03-02T08:00, with an optional zone"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+async def _plan(visit: Visit, look: GroupLook, topic: str, scenario: str, value: str) -> ResetPlan:
+    """The plan of the Kafka-named tool: the same function makes both."""
+    reset = reset_of(scenario, value)
+    info = await visit.cluster.topic(topic)
+    if len(info.partitions) > MOST_PARTITIONS:
+        raise Refused(
+            f"topic {topic} has more than {MOST_PARTITIONS:,} partitions: use the command"
+        )
+    wanted = [TopicPartition(topic, each) for each in sorted(info.partitions)]
+    logs = await log_states(visit.cluster, wanted)
+    led = [each for each in wanted if logs[each].end is not None]
+    notes = [
+        f"partition {each} has no leader; it is left out" for each in wanted if each not in led
+    ]
+    found = {each: await _offsets_at(visit, led, each) for each in timestamps(reset)}
+    committed = {each: entry.offset for each, entry in look.committed.items()}
+    group_id = look.group.group_id
+    try:
+        planned = new_offsets(group_id, reset, found, committed, notes.append)
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    ends = {each: logs[each].end for each in led}
+    records = await _records(visit, planned, ends)
+    lines = [
+        ResetLine(each.partition, committed.get(each), offset, ends[each], records.get(each))
+        for each, offset in sorted(planned.items())
+    ]
+    return ResetPlan(lines, notes, command_of(group_id, topic, scenario, value))
+
+
+async def _offsets_at(
+    visit: Visit, partitions: list[TopicPartition], timestamp: int
+) -> dict[TopicPartition, int]:
+    found = await visit.cluster.offsets_at(dict.fromkeys(partitions, timestamp))
+    return {each: result_of(found, each).offset for each in found}
+
+
+async def _records(
+    visit: Visit, planned: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int | None]
+) -> dict[TopicPartition, WaitingRecord]:
+    """The records at the new places, where the console shows records."""
+    if visit.settings.hide_records or visit.settings.masks:
+        return {}
+    places = {each: (offset, ends[each] or 0) for each, offset in planned.items()}
+    return await next_records(visit.cluster, places)
+
+
+def command_of(group_id: str, topic: str, scenario: str, value: str) -> str:
+    """The command that makes the same plan; `--execute` behind it carries it out."""
+    words = ["ottla", "consumer-groups", "--reset-offsets", "--group", group_id, "--topic", topic]
+    words.append(f"--{scenario}")
+    if SCENARIOS[scenario] in WITH_VALUE:
+        words.append(value)
+    return shlex.join(words)
+
+
+async def reset(visit: Visit) -> ChangeOutcome:
+    """Commit the offsets of the plan that was shown, if the group has no members."""
+    group_id, topic = group_id_of(visit), visit.form.get("topic", "")
+    look = await existing(visit, group_id)
+    if look.group.state not in RESETTABLE:
+        raise Refused(
+            f"group {group_id} is {look.group.state}: offsets can be reset once its "
+            f"{len(look.group.members)} members have stopped"
+        )
+    planned = planned_offsets(topic, visit.form.get("plan", ""))
+    offsets = {each: OffsetAndMetadata(offset) for each, offset in planned.items()}
+    results = await visit.cluster.offsets.alter_group_offsets(group_id, offsets)
+    for error in results.values():
+        if error is not None:
+            raise error
+    old = {str(each): _committed(look, each) for each in planned}
+    return ChangeOutcome(
+        group_path(group_id),
+        f"The offsets of {group_id} in {topic} are reset.",
+        "consumer-groups --reset-offsets",
+        group_id,
+        old,
+        {str(each): offset for each, offset in planned.items()},
+    )
+
+
+def _committed(look: GroupLook, partition: TopicPartition) -> int | None:
+    entry = look.committed.get(partition)
+    return None if entry is None else entry.offset
+
+
+def planned_offsets(topic: str, plan: str) -> dict[TopicPartition, int]:
+    """The offsets of a plan as the form carries it, `0:71004,1:55`; Refused for anything else."""
+    found: dict[TopicPartition, int] = {}
+    for pair in plan.split(","):
+        partition, _, offset = pair.partition(":")
+        if not (topic and partition.isdecimal() and offset.isdecimal()):
+            raise Refused(f"plan={plan}: must have a partition and an offset each, as 0:71004")
+        found[TopicPartition(topic, int(partition))] = int(offset)
+    return found
+
+
+RESET_PAGES: Final[tuple[Any, ...]] = (
+    ConsolePage("/group/reset", reset_form, "group_reset.html", "Reset offsets", rail="Groups"),
+)
+RESET_CHANGES: Final = (ConsoleChange("/group/reset", reset),)

@@ -1,0 +1,192 @@
+"""The pages of groups: the list, one group with the causes of its lag, and its deletion."""
+
+from __future__ import annotations
+
+import pytest
+from lag_world import LagWorld
+from visitor import Visitor, visit
+
+from ottla.console.group_pages import PlotPoint, heat, thinned, trend_per_s
+
+
+@pytest.fixture
+def late(world: LagWorld) -> LagWorld:
+    """Group `late/er` has read 4 of 10 records of one partition; `done` has read all."""
+    slashed, finished = world.add_topic("late", 2), world.add_topic("finished")
+    world.write(slashed[0], 10)
+    world.write(finished[0], 3)
+    world.admin.alter_group_offsets("late/er", {slashed[0]: 4, slashed[1]: 0})
+    world.admin.alter_group_offsets("done", {finished[0]: 3})
+    yield world
+    world.admin.delete_topics(["late", "finished"])
+    left = {"late/er", "done"} & {each.group_id for each in world.admin.list_groups()}
+    world.admin.delete_groups(left)
+
+
+def test_list_has_groups_with_most_lag_first(late):
+    """State, topics and lag; by one look at all groups, and a description of those shown."""
+
+    async def walk(visitor: Visitor) -> None:
+        data = (await visitor.get("/groups.json")).json
+        rows = [(row["group"], row["state"], row["topics"], row["lag"]) for row in data["rows"]]
+        assert rows == [("late/er", "Empty", ["late"], 6), ("done", "Empty", ["finished"], 0)]
+        assert [each["api"] for each in data["asked"]].count("OffsetFetch") == 1
+        page = (await visitor.get("/groups")).text
+        assert 'href="/group?id=late%2Fer"' in page
+        assert (await visitor.get("/groups.json?sort=name")).json["rows"][0]["group"] == "done"
+        assert (await visitor.get("/groups.json?q=LATE")).json["found"] == 1
+        for wrong in ("sort=colour", "from=-1", f"q={'a' * 300}"):
+            assert (await visitor.get(f"/groups?{wrong}")).status == 400
+
+    visit(late.servers, walk)
+
+
+def test_group_has_its_causes_members_and_partitions(late):
+    """The leading cause is on the page with its command; the twin has the numbers."""
+
+    async def walk(visitor: Visitor) -> None:
+        data = (await visitor.get("/group.json?id=late%2Fer")).json
+        assert (data["state"], data["lag"], data["members"]) == ("Empty", 6, [])
+        cause = data["causes"][0]
+        assert cause["rule"] == "nobody_reads"
+        assert cause["path"] == "/t/late/partitions"
+        found = [(row["partition"], row["committed"], row["lag"]) for row in data["partitions"]]
+        assert found == [(0, 4, 6), (1, 0, 0)]
+        page = (await visitor.get("/group?id=late%2Fer")).text
+        assert "nobody reads: the group is Empty and has no members; 6 records wait" in page
+        assert "ottla lag late/er --explain" in page
+        done = (await visitor.get("/group?id=done")).text
+        assert "The group has read all there is." in done
+
+    visit(late.servers, walk)
+
+
+def test_reader_is_in_the_matrix(world):
+    """With the lag of each of its partitions, and their heat."""
+    read = world.add_topic("matrix", 2)
+    world.write(read[0], 10)
+    reader = world.read("matrixed", *read)
+    world.commit(reader, {read[0]: 1, read[1]: 0})
+
+    async def walk(visitor: Visitor) -> None:
+        data = (await visitor.get("/group.json?id=matrixed")).json
+        (member,) = data["members"]
+        assert member["client"] == "matrixed-reader"
+        assert member["has"] == {
+            "matrix-0": {"lag": 9, "heat": 3},
+            "matrix-1": {"lag": 0, "heat": 0},
+        }
+        page = (await visitor.get("/group?id=matrixed")).text
+        assert "A group with members cannot be deleted" in page
+
+    visit(world.servers, walk)
+
+
+def test_group_that_does_not_exist_is_not_there(late):
+    """Ids that are alike are named; nothing is created."""
+
+    async def walk(visitor: Visitor) -> None:
+        await visitor.get("/groups")
+        answer = await visitor.get("/group.json?id=dome")
+        assert (answer.status, answer.json["near"]) == (404, ["done"])
+        assert (await visitor.get("/group")).status == 400
+        assert (await visitor.get("/group?id=done&span=2h")).status == 400
+
+    visit(late.servers, walk)
+    assert {each.group_id for each in late.admin.list_groups()} >= {"late/er", "done"}
+    assert "dome" not in {each.group_id for each in late.admin.list_groups()}
+
+
+def test_group_is_deleted_once_its_id_is_typed(late):
+    """Its offsets are in the line of audit; a read-only console has no such path."""
+
+    async def walk(visitor: Visitor) -> None:
+        wrong = await visitor.post("/group/delete", id="done", name="don")
+        assert wrong.status == 400
+        right = await visitor.post("/group/delete", id="done", name="done")
+        assert (right.status, right.header("location")) == (303, "/groups")
+        assert "Group done is deleted" in (await visitor.get("/groups")).text
+
+    async def look(visitor: Visitor) -> None:
+        assert (await visitor.post("/group/delete", id="late/er", name="late/er")).status == 404
+        page = (await visitor.get("/group?id=late%2Fer")).text
+        assert "Delete this group" not in page
+        assert "Reset offsets" not in page
+
+    visit(late.servers, walk)
+    visit(late.servers, look, read_only=True)
+    assert "late/er" in {each.group_id for each in late.admin.list_groups()}
+
+
+@pytest.mark.parametrize("settings", [{"hide_records": True}, {"masks": ["a mask"]}])
+def test_record_that_stops_a_reader_is_hidden_with_all_others(world, settings):
+    """The cause is named without key and value."""
+    (secret,) = world.add_topic(f"secret-{len(settings)}-{next(iter(settings))}")
+    world.write(secret, 5, b"4111 1111")
+    world.admin.alter_group_offsets("prying", {secret: 1})
+
+    async def walk(visitor: Visitor) -> None:
+        text = (await visitor.get("/group.json?id=prying")).text
+        plan = await visitor.get(f"/group/reset.json?id=prying&topic={secret.topic}&to=to-earliest")
+        assert "4111" not in text + plan.text
+        assert [line["record"] for line in plan.json["lines"]] == [None]
+
+    visit(world.servers, walk, **settings)
+
+
+def test_overview_names_groups_that_are_behind(late, monkeypatch):
+    """Those whose next record has waited for a while; worst first."""
+    monkeypatch.setattr("ottla.console.group_pages.ATTENTION_S", 0)
+
+    async def walk(visitor: Visitor) -> None:
+        await visitor.get("/groups")
+        found = (await visitor.get("/overview.json")).json["attention"]
+        behind = [each for each in found if each["path"] == "/group?id=late%2Fer"]
+        assert [each["command"] for each in behind] == ["ottla lag late/er --explain"]
+        assert behind[0]["text"].endswith("behind, by 6 records")
+
+    visit(late.servers, walk)
+
+
+def test_hostile_ids_are_text(world):
+    """An id may hold anything that is UTF-8."""
+    name = '"><script>alert(1)</script>{{7*7}}'
+    (topic,) = world.add_topic("hostile")
+    world.admin.alter_group_offsets(name, {topic: 0})
+
+    async def walk(visitor: Visitor) -> None:
+        for path in (
+            "/groups",
+            f"/group?id={'%22%3E%3Cscript%3Ealert(1)%3C/script%3E%7B%7B7*7%7D%7D'}",
+        ):
+            page = await visitor.get(path)
+            assert page.status == 200
+            assert "<script>alert" not in page.text
+            assert "{{7*7}}" in page.text
+
+    visit(world.servers, walk)
+    world.admin.delete_groups([name])
+
+
+def test_trend_is_that_of_the_last_minute():
+    """In records a second; gaps do not count, and one look has no trend."""
+    assert trend_per_s([None, 10, None, 40]) == 3
+    assert trend_per_s([900, *range(0, 120, 10)]) == 2
+    assert trend_per_s([5]) is None
+    assert trend_per_s([]) is None
+
+
+def test_plot_has_at_most_240_points():
+    """Each has the highest numbers of those that it stands for, from the first look on."""
+    points = [PlotPoint(1000 * at, None if at < 20 else at, 1) for at in range(720)]
+    found = thinned(points)
+
+    assert len(found) <= 240
+    assert found[0] == PlotPoint(20_000, 22, 1)
+    assert found[-1].lag == 719
+
+
+@pytest.mark.parametrize(("lag", "colour"), [(0, 0), (1, 1), (34, 2), (90, 3), (100, 3)])
+def test_heat_is_a_lag_against_the_worst(lag, colour):
+    """Only what has no lag is cold."""
+    assert heat(lag, 100) == colour
