@@ -385,7 +385,7 @@ def too_slow(seen: Observations) -> Cause | None:
     if not seen.has_rates or not seen.readers or not seen.lag or not 0 < read < written:
         return None
     partitions = len(seen.tracks)
-    needed = ceil(len(seen.readers) * written / read)
+    needed = ceil(round(len(seen.readers) * written / read, 3))  # 3 and a rounding error are 3
     sentence = f"reads {rate(read)} where {rate(written)} come; " + (
         f"{needed} readers would keep up, now there "
         f"{'is' if len(seen.readers) == 1 else 'are'} {len(seen.readers)}"

@@ -203,6 +203,14 @@ def test_short_window_says_nothing_of_rates_and_of_readers_that_stopped():
     assert explain(replace(short, tracks=tracks)) == []
 
 
+def test_readers_needed_are_counted_without_rounding_errors():
+    """Three times as many records as are read need three readers, in a window of any length."""
+    group = seen(track((0, 120), (100, 460)))
+    causes = [lag_causes.too_slow(replace(group, window_ms=each)) for each in range(60_000, 60_400)]
+
+    assert {each and each.numbers["readers_needed"] for each in causes} == {3}
+
+
 def test_offset_behind_the_end_is_no_lag():
     """It was committed to an earlier topic of this name."""
     assert track((900, 900), (100, 100)).lag == 0

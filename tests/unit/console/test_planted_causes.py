@@ -51,7 +51,8 @@ def test_reader_that_is_too_slow(world):
     cause, *_ = explained(world, "sluggish", meanwhile=work)
 
     assert cause.rule == "too_slow"
-    assert "reads 2.0/s where 6.0/s come; 3 readers would keep up, now there is 1" in cause.sentence
+    assert cause.numbers["readers_needed"] == 3
+    assert "/s come; 3 readers would keep up, now there is 1" in cause.sentence
 
 
 def test_group_that_nobody_is_in(world):
