@@ -36,16 +36,20 @@ class PageRequests:
         self.requests: list[AskedRequest] = []
         self._network = network
         self._bytes_before = network.received
+        self.ms = 0.0
+        """From the first request to the last answer."""
+        self._began_ns: int | None = None
 
     @property
     def received_bytes(self) -> int:
         """What the brokers have answered since the page began, to it and to pages beside it."""
         return self._network.received - self._bytes_before
 
-    @property
-    def ms(self) -> float:
-        """The times of all answers together; some of them were waited for at the same time."""
-        return sum(each.ms for each in self.requests)
+    def note(self, request: AskedRequest, began_ns: int, now_ns: int) -> None:
+        """Add a request that was answered, and when it began and ended."""
+        self._began_ns = began_ns if self._began_ns is None else min(self._began_ns, began_ns)
+        self.requests.append(request)
+        self.ms = max(self.ms, (now_ns - self._began_ns) / 1e6)
 
 
 current: ContextVar[PageRequests | None] = ContextVar("asked", default=None)
@@ -77,8 +81,9 @@ def _noting(
     asked: PageRequests, api: str, version: int, broker: int, began_ns: int, clock: Clock
 ) -> Callable[[asyncio.Future[Any]], None]:
     def note(_answer: asyncio.Future[Any]) -> None:
-        ms = (clock.monotonic_ns() - began_ns) / 1e6
-        asked.requests.append(AskedRequest(api, version, broker, ms))
+        now_ns = clock.monotonic_ns()
+        request = AskedRequest(api, version, broker, (now_ns - began_ns) / 1e6)
+        asked.note(request, began_ns, now_ns)
 
     return note
 

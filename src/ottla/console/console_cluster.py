@@ -36,6 +36,7 @@ P = TypeVar("P")
 
 MAX_AGE_MS: Final = 30_000
 NEAR: Final = 5
+SEARCHES_AT_ONCE: Final = 2
 CLIENT_SETTINGS: Final = {
     "client.id": "ottla-console",
     "request.timeout.ms": "10000",
@@ -56,6 +57,9 @@ class ConsoleCluster:
         self.client = AskingClient(self.runtime, config)
         self.admin = AdminClient(self.runtime, config, self.client)
         self.all_topics = AllTopics(self.client)
+        self.open_streams = 0
+        """How many pages follow a topic now."""
+        self.searches = asyncio.Semaphore(SEARCHES_AT_ONCE)
         self.rates = Rates(self.runtime, self.snapshot, self.ends)
         self._parts: dict[Callable[[ConsoleCluster], Any], Any] = {}
 

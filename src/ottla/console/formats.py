@@ -108,6 +108,33 @@ def sparkline(known: Sequence[float | None], label: str = "", points: int = 0) -
     ).format("" if top else " flat", WIDTH, HEIGHT, words, lines)
 
 
+BAR: Final = Markup(
+    '<a href="{}?from={}&amp;to={}" aria-label="{} records at {}">'
+    '<rect class="touch" x="{:.1f}" y="0" width="{:.1f}" height="200"/>'
+    '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/></a>'
+)
+
+
+def bars(counts: Sequence[int], moments: Sequence[int], step_ms: int, path: str) -> Markup:
+    """Bars of records over time; each leads to the records of its time."""
+    top, width = max(counts, default=0), 1000 / max(1, len(counts))
+    drawn = Markup("")
+    for index, (count, at_ms) in enumerate(zip(counts, moments, strict=True)):
+        height = 190 * count / (top or 1)
+        drawn += BAR.format(
+            *(path, at_ms, at_ms + step_ms, count, _clock_text(at_ms), index * width, width),
+            *(index * width + 1, 200 - height, max(1, width - 2), height),
+        )
+    return Markup(
+        '<svg class="bars" viewBox="0 0 1000 200" preserveAspectRatio="none" role="group" '
+        'aria-label="Records over time">{}</svg><div class="top-mark">{}</div>'
+    ).format(drawn, count_text(top))
+
+
+def _clock_text(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms / 1000, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
 def _runs(values: Sequence[float | None], top: float) -> list[list[str]]:
     """The points between gaps, as SVG has them."""
     runs: list[list[str]] = [[]]
@@ -128,4 +155,5 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "moment": moment,
     "percent": percent,
     "sparkline": sparkline,
+    "bars": bars,
 }

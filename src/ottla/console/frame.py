@@ -35,7 +35,7 @@ from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 
     from starlette.requests import Request
     from starlette.types import ASGIApp
@@ -48,7 +48,6 @@ audit = logging.getLogger("ottla.console.audit")
 
 HERE: Final = Path(__file__).parent
 TWIN: Final = ".json"
-TOPIC: Final = "/t/{topic}/"
 THEMES: Final = ("light", "dark", "auto")
 THEME_COOKIE: Final = "ottla-theme"
 A_YEAR_S: Final = 31_536_000
@@ -86,8 +85,10 @@ class FrameData(NamedTuple):
     refresh_s: int
     may_change: bool
     shows_records: bool
-    tabs: Sequence[str]
-    """The parts of a topic that have a page: `records` for `/t/{topic}/records`."""
+    tabs: Sequence[tuple[str, str]]
+    """The parts of a topic: their names, and their paths with `{topic}`."""
+    paths: Collection[str]
+    """The paths of all pages and streams that there are."""
     version: str = __version__
 
     @property
@@ -111,8 +112,8 @@ class ConsoleApp:
         self.cluster = cluster
         self.settings = settings
         self._pages = list(pages)
-        under = [each.path.removeprefix(TOPIC) for each in self._pages if TOPIC in each.path]
-        self._tabs = [each for each in under if each.isalpha()]
+        self._tabs = [(each.tab, each.path) for each in self._pages if each.tab]
+        self._paths = {each.path for each in self._pages} | {each.path for each in streams}
         self._templates = environment()
         app = Starlette(
             routes=self._routes(changes, streams),
@@ -251,6 +252,7 @@ class ConsoleApp:
             not self.settings.read_only,
             not self.settings.hide_records,
             self._tabs,
+            self._paths,
         )
 
     def _rail(self, here: str) -> list[RailEntry]:

@@ -40,6 +40,11 @@ def mask_of(text: str) -> Mask:
         raise ConfigError(f"--mask {text}: no regular expression: {error}") from None
 
 
+def mask_text(mask: Mask) -> str:
+    """The text of a rule, as `mask_of` reads it."""
+    return f"{mask.topics.pattern}:{'.'.join((mask.part, *mask.path))}"
+
+
 def masks_of(masks: Iterable[Mask], topic: str) -> list[Mask]:
     """The rules for the records of a topic."""
     return [each for each in masks if each.topics.fullmatch(topic)]

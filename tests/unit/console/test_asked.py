@@ -25,7 +25,7 @@ def test_requests_of_a_page_are_its_own(ottla_fresh_broker):
         assert len(asked.requests) == 2
         assert asked.requests[0].broker >= 0
         assert asked.received_bytes > 0
-        assert asked.ms == sum(each.ms for each in asked.requests)
+        assert asked.ms >= max(each.ms for each in asked.requests)
 
     visit(ottla_fresh_broker.bootstrap_servers, walk)
 

@@ -73,6 +73,65 @@
     });
   }
 
+  // Follows a topic: htmx swaps the rows in above the others; 500 of them stay.
+  const MOST_ROWS = 500;
+  function beginFollowing() {
+    const button = find("[data-live]"), rows = find("#records"), line = find("[data-live-state]");
+    if (!button || !rows || !window.htmx) return;
+    let stream = null;
+    const stop = (words) => {
+      stream?.remove();
+      stream = null;
+      button.textContent = "Follow";
+      button.setAttribute("aria-pressed", "false");
+      if (words) line.textContent = words;
+    };
+    const begin = () => {
+      stream = document.createElement("div");
+      stream.setAttribute("hx-sse:connect", button.dataset.live);
+      stream.setAttribute("hx-target", "#records");
+      stream.setAttribute("hx-swap", "afterbegin");
+      stream.addEventListener("state", (event) => {
+        const { came, shown, passed } = JSON.parse(event.detail.data);
+        line.hidden = false;
+        line.textContent = `Following: ${came.toLocaleString()} records have come, ${shown.toLocaleString()} are shown`
+          + (passed ? `, ${passed.toLocaleString()} were passed over, as nobody reads so fast.` : ".");
+      });
+      stream.addEventListener("end", (event) => stop(`It has ended: ${event.detail.data}`));
+      stream.addEventListener("htmx:sse:after:message", () => {
+        while (rows.rows.length > MOST_ROWS) rows.deleteRow(-1);
+        const empty = find("#live .empty");
+        if (empty && rows.rows.length) empty.hidden = true;
+      });
+      document.body.append(stream);
+      htmx.process(stream);
+      button.textContent = "Stop";
+      button.setAttribute("aria-pressed", "true");
+    };
+    button.hidden = false;
+    button.addEventListener("click", () => (stream ? stop("") : begin()));
+  }
+
+  // A click on a row opens the record below it; its time is a link to its page.
+  function beginOpening() {
+    const rows = find("#records");
+    rows?.addEventListener("click", async (event) => {
+      const row = event.target.closest("tr");
+      if (!row || row.classList.contains("open") || event.target.closest("a") || String(getSelection())) return;
+      if (row.nextElementSibling?.classList.contains("open")) return row.nextElementSibling.remove();
+      const answer = await fetch(find("a", row).href, { headers: { Accept: "text/html" } });
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const body = find("#live", page);
+      if (!body) return;
+      const open = document.createElement("tr"), cell = document.createElement("td");
+      open.className = "open";
+      cell.colSpan = row.cells.length;
+      cell.append(...body.childNodes);
+      open.append(cell);
+      row.after(open);
+    });
+  }
+
   // "/" goes to the search box; j, k and Enter go through the rows of a list.
   function onKey(event) {
     const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
@@ -89,4 +148,6 @@
   document.addEventListener("keydown", onKey);
   begin(document);
   beginRefreshing();
+  beginFollowing();
+  beginOpening();
 })();

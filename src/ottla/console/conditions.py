@@ -1,0 +1,426 @@
+"""Conditions on records, in the language of SQL: `value.status = 'error' and timestamp > '1h ago'`.
+
+    condition := any 'or' any ...         any := one 'and' one ...
+    one       := 'not' one | '(' condition ')' | operand test
+    test      := ('=' | '!=' | '<>' | '<' | '<=' | '>' | '>=') operand | ['not'] 'like' text
+               | 'contains' text | ['not'] 'in' '(' literals ')' | 'between' literal 'and' literal
+               | 'is' ['not'] 'null'
+    operand   := name | literal
+    name      := 'key' | 'value' | 'partition' | 'offset' | 'timestamp' | 'size' | 'headers.' name
+               | ('key' | 'value') ('.' field | '[' number ']') ...
+
+Numbers of any size are compared exactly; a field that is not there is null, and a test of
+null is false but for `is null`. Words without an operator are looked for in key, value and headers.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ottla.console.decoding import RawNumber, parse_exactly
+from ottla.console.moments import moment_ms
+from ottla.console.refusals import Refused
+
+if TYPE_CHECKING:
+    from ottla.console.record_source import FoundRecord
+
+Test = Callable[["FoundRecord"], bool]
+Read = Callable[["FoundRecord"], Any]
+
+LONGEST: Final = 2_000
+DEEPEST: Final = 50
+TOKEN: Final = re.compile(
+    r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w.])"
+    r"|(?P<sign><=|>=|<>|!=|[=<>(),])|(?P<name>[A-Za-z_][\w-]*(?:\.[\w-]+|\.\"[^\"]+\"|\[\d+\])*))"
+)
+WORDS: Final = frozenset(
+    {"and", "or", "not", "in", "like", "contains", "between", "is", "null", "true", "false"}
+)
+COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+LOOKS_LIKE_CONDITION: Final = re.compile(
+    r"[=<>]|\b(?:is\s+(?:not\s+)?null|in\s*\(|like\s+'|contains\s+'|between\s)", re.IGNORECASE
+)
+QUOTED: Final = re.compile(r'"[^"]*"|\S+')
+PLAIN: Final = ("partition", "offset", "timestamp", "size")
+
+
+class Conjunct(NamedTuple):
+    """One test of a plain name against a literal, which all records that are wanted pass."""
+
+    name: str
+    sign: str
+    value: Any
+
+
+class Condition(NamedTuple):
+    """A condition that was read: its test, and the parts of it that narrow the search."""
+
+    test: Test
+    conjuncts: list[Conjunct]
+    is_words: bool
+    words: str
+    """The condition in a sentence of its own."""
+
+
+class Token(NamedTuple):
+    """A piece of a condition, and the column where it begins."""
+
+    kind: str
+    text: str
+    column: int
+
+
+def condition_of(text: str, now_ms: int) -> Condition:
+    """The condition that a person has typed; Refused, with the column, for one that is none."""
+    if len(text) > LONGEST:
+        raise Refused(f"a condition may have {LONGEST:,} letters")
+    if not LOOKS_LIKE_CONDITION.search(re.sub(r'"[^"]*"', "", text)):
+        words = [each.strip('"') for each in QUOTED.findall(text) if each.strip('"')]
+        return Condition(contains_all(words), [], True, " and ".join(f"“{w}”" for w in words))
+    parser = Parser(tokens_of(text), now_ms)
+    test = parser.condition()
+    parser.end()
+    return Condition(test, parser.conjuncts if not parser.has_or else [], False, text)
+
+
+def contains_all(words: list[str]) -> Test:
+    """A test for words that must all be in the key, the value or the headers, as bytes.
+
+    In JSON a word may be written with escapes, and is found so as well.
+    """
+    needles = [(word.encode(), json.dumps(word)[1:-1].encode()) for word in words]
+
+    def has(record: FoundRecord, plain: bytes, escaped: bytes) -> bool:
+        value, key = record.value, record.key
+        if value is not None and (plain in value or escaped in value):
+            return True
+        if key is not None and plain in key:
+            return True
+        return any(
+            plain in name.encode() or (data is not None and plain in data)
+            for name, data in record.headers
+        )
+
+    return lambda record: all(has(record, *each) for each in needles)
+
+
+def tokens_of(text: str) -> list[Token]:
+    """The pieces of a condition."""
+    found, position = [], 0
+    while text[position:].strip():
+        match = TOKEN.match(text, position)
+        if match is None:
+            column = position + len(text[position:]) - len(text[position:].lstrip()) + 1
+            raise Refused(f"column {column}: “{text[column - 1 :][:20]}” is no part of a condition")
+        kind = match.lastgroup or ""
+        piece, column = match[kind], match.start(kind) + 1
+        if kind == "name" and piece.lower() in WORDS:
+            kind, piece = "word", piece.lower()
+        found.append(Token(kind, piece, column))
+        position = match.end()
+    return found
+
+
+class Parser:
+    """Reads the tokens of one condition from left to right."""
+
+    def __init__(self, tokens: list[Token], now_ms: int) -> None:
+        self.conjuncts: list[Conjunct] = []
+        self.has_or = False
+        self._tokens = tokens
+        self._now_ms = now_ms
+        self._at = 0
+        self._depth = 0
+        self._negations = 0
+
+    def condition(self) -> Test:
+        """Tests with `or` between them."""
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise self._wrong(f"a condition nests no deeper than {DEEPEST}")
+        tests = [self._all_of()]
+        while self._take("word", "or"):
+            self.has_or = True
+            tests.append(self._all_of())
+        self._depth -= 1
+        return tests[0] if len(tests) == 1 else lambda record: any(t(record) for t in tests)
+
+    def end(self) -> None:
+        """Refused where something follows."""
+        if self._at < len(self._tokens):
+            raise self._wrong("“and” or “or” is missing")
+
+    def _all_of(self) -> Test:
+        tests = [self._one()]
+        while self._take("word", "and"):
+            tests.append(self._one())
+        return tests[0] if len(tests) == 1 else lambda record: all(t(record) for t in tests)
+
+    def _one(self) -> Test:
+        if self._take("word", "not"):
+            self._negations += 1
+            test = self._one()
+            self._negations -= 1
+            return lambda record: not test(record)
+        if self._take("sign", "("):
+            test = self.condition()
+            self._expect("sign", ")")
+            return test
+        return self._test(*self._operand())
+
+    def _test(self, name: str, read: Read) -> Test:
+        if sign := self._sign():
+            return self._comparison(name, read, sign)
+        if self._take("word", "is"):
+            is_negative = self._take("word", "not") is not None
+            self._expect("word", "null")
+            return lambda record: (read(record) is None) != is_negative
+        is_negative = self._take("word", "not") is not None
+        if self._take("word", "like"):
+            test = self._like(read)
+        elif self._take("word", "contains"):
+            part = self._literal("text")
+            test = lambda record: part in as_text(read(record))  # noqa: E731 - one of several
+        elif self._take("word", "in"):
+            test = self._in(name, read)
+        elif self._take("word", "between"):
+            test = self._between(name, read)
+        else:
+            raise self._wrong("a comparison is missing, as = or like")
+        return (lambda record: not test(record)) if is_negative else test
+
+    def _comparison(self, name: str, read: Read, sign: str) -> Test:
+        other, read_other = self._operand(name)
+        if name in (*PLAIN, "key") and not other and not self._negations:
+            self.conjuncts.append(Conjunct(name, sign, read_other(None)))  # type: ignore[arg-type]
+        compare = COMPARE[sign]
+
+        def test(record: FoundRecord) -> bool:
+            left, right = read(record), read_other(record)
+            if left is None or right is None:
+                return False
+            left, right = alike(left, right)
+            try:
+                return compare(left, right)
+            except TypeError:
+                return False
+
+        return test
+
+    def _like(self, read: Read) -> Test:
+        matches = like(self._literal("text"))
+        return lambda record: matches(as_text(read(record)))
+
+    def _in(self, name: str, read: Read) -> Test:
+        self._expect("sign", "(")
+        values = [self._value(name)]
+        while self._take("sign", ","):
+            values.append(self._value(name))
+        self._expect("sign", ")")
+
+        def test(record: FoundRecord) -> bool:
+            value = read(record)
+            if value is None:
+                return False
+            return any(left == right for left, right in (alike(value, each) for each in values))
+
+        return test
+
+    def _between(self, name: str, read: Read) -> Test:
+        low = self._value(name)
+        self._expect("word", "and")
+        high = self._value(name)
+
+        def test(record: FoundRecord) -> bool:
+            value = read(record)
+            if value is None:
+                return False
+            try:
+                left, least = alike(value, low)
+                right, most = alike(value, high)
+                return bool(least <= left and right <= most)
+            except TypeError:
+                return False
+
+        return test
+
+    def _operand(self, beside: str = "") -> tuple[str, Read]:
+        """A name with its reader, or a literal without a name."""
+        token = self._peek()
+        if token is not None and token.kind == "name":
+            self._at += 1
+            return token.text, reader_of(token)
+        value = self._value(beside)
+        return "", lambda record: value
+
+    def _value(self, beside: str) -> Any:
+        token = self._peek()
+        if token is None or token.kind not in ("text", "number", "word"):
+            raise self._wrong("a value is missing: 'text' in quotes, or a number")
+        self._at += 1
+        if token.kind == "number":
+            return number_of(token.text)
+        if token.kind == "text":
+            text = token.text[1:-1].replace("''", "'")
+            return self._moment(text, token) if beside == "timestamp" else text
+        if token.text in ("true", "false"):
+            return token.text == "true"
+        raise Refused(f"column {token.column}: “{token.text}” is no value")
+
+    def _moment(self, text: str, token: Token) -> int:
+        found = moment_ms(text, self._now_ms)
+        if found is None:
+            raise Refused(
+                f"column {token.column}: a time is '1h ago', '2026-11-22 13:00' or a number"
+            )
+        return found
+
+    def _literal(self, kind: str) -> str:
+        token = self._expect(kind)
+        return token.text[1:-1].replace("''", "'")
+
+    def _sign(self) -> str:
+        token = self._peek()
+        if token is None or token.text not in COMPARE or token.kind != "sign":
+            return ""
+        self._at += 1
+        return token.text
+
+    def _peek(self) -> Token | None:
+        return self._tokens[self._at] if self._at < len(self._tokens) else None
+
+    def _take(self, kind: str, text: str) -> Token | None:
+        token = self._peek()
+        if token is None or token.kind != kind or token.text != text:
+            return None
+        self._at += 1
+        return token
+
+    def _expect(self, kind: str, text: str = "") -> Token:
+        token = self._peek()
+        if token is None or token.kind != kind or (text and token.text != text):
+            raise self._wrong(f"“{text}” is missing" if text else "a 'text' in quotes is missing")
+        self._at += 1
+        return token
+
+    def _wrong(self, message: str) -> Refused:
+        token = self._peek()
+        return Refused(f"column {token.column}: {message}" if token else f"at the end: {message}")
+
+
+def like(pattern: str) -> Callable[[str], bool]:
+    """Whether a text matches: `%` stands for any letters, `_` for one.
+
+    The pieces between `%` are looked for one after the other, so that no text takes long.
+    """
+    first, *rest = (
+        re.compile(re.escape(each).replace("_", "."), re.DOTALL) for each in pattern.split("%")
+    )
+    if not rest:
+        return lambda text: first.fullmatch(text) is not None
+    *middle, last = rest
+    ends_after = len(pattern.rpartition("%")[2])
+
+    def matches(text: str) -> bool:
+        found = first.match(text)
+        for each in middle:
+            found = found and each.search(text, found.end())
+        end = len(text) - ends_after
+        return found is not None and end >= found.end() and last.fullmatch(text, end) is not None
+
+    return matches
+
+
+def number_of(text: str) -> int | Decimal:
+    """A number of any size, exactly."""
+    return int(text) if re.fullmatch(r"-?\d+", text) else Decimal(text)
+
+
+def reader_of(token: Token) -> Read:
+    """A function that reads the named part of a record."""
+    head, *path = re.findall(r'"[^"]+"|[\w-]+', token.text)
+    path = [each.strip('"') for each in path]
+    if head == "headers" and path:
+        wanted = token.text.partition(".")[2].strip('"')
+        return lambda record: next(
+            (_text(data) for name, data in record.headers if name == wanted), None
+        )
+    if head in ("key", "value"):
+        if path:
+            return lambda record: at_path(getattr(record, head), path)
+        return lambda record: _text(getattr(record, head))
+    if path or head not in PLAIN:
+        raise Refused(
+            f"column {token.column}: “{token.text}” is no name; there are key, value, value.field, "
+            "headers.name, partition, offset, timestamp and size"
+        )
+    if head == "timestamp":
+        return lambda record: record.timestamp_ms
+    if head == "size":
+        return lambda record: len(record.key or b"") + len(record.value or b"")
+    return operator.attrgetter(head)
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", "replace")
+
+
+def at_path(data: bytes | None, path: list[str]) -> Any:
+    """The value at a path of some JSON, numbers exact; None where there is none."""
+    try:
+        found = None if data is None else parse_exactly(data)
+    except (ValueError, RecursionError):
+        return None
+    for name in path:
+        if isinstance(found, dict):
+            found = found.get(name)
+        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
+        else:
+            return None
+    return _exact(found)
+
+
+def _exact(value: Any) -> Any:
+    if isinstance(value, RawNumber):
+        try:
+            return number_of(value)
+        except (InvalidOperation, ValueError):  # NaN, or an integer of thousands of digits
+            return str(value)
+    return value
+
+
+def alike(left: Any, right: Any) -> tuple[Any, Any]:
+    """Two values as they are compared: a text beside a number is one where it can be."""
+    for one, other in ((left, right), (right, left)):
+        if (
+            isinstance(one, str)
+            and isinstance(other, int | Decimal)
+            and not isinstance(other, bool)
+        ):
+            try:
+                number: Any = Decimal(one)
+            except InvalidOperation:
+                return left, right
+            return (number, right) if one is left else (left, number)
+    return left, right
+
+
+def as_text(value: Any) -> str:
+    """A value as the text in which `like` and `contains` look."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else str(value)

@@ -1,0 +1,179 @@
+"""Bytes of records as text for people: JSON, text, numbers, or hexadecimal digits.
+
+Numbers are never read as floating point: integers and decimals of any size appear digit for digit
+as they are in the record. Characters on which a screen acts, or that turn text round, are shown as
+escapes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from codecs import getincrementaldecoder
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ottla.console.masks import HIDDEN, masked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ottla.console.masks import Mask
+    from ottla.console.record_source import FoundRecord
+
+UTF_8: Final = getincrementaldecoder("utf-8")
+NULL, EMPTY, JSON, TEXT, NUMBER, HEX = "null", "empty", "json", "text", "number", "hex"
+LONGEST_WHOLE: Final = 64 * 1024
+SHOWN_OF_LONGER: Final = 4 * 1024
+LINE_CHARACTERS: Final = 600
+HEX_GROUP: Final = 4
+NUMBER_SIZES: Final = (4, 8)
+TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+ACTING: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
+)
+BREAK: Final = re.compile(r"(?<=[{\[])\n *|\n *(?=[}\]])")
+"""Line ends beside brackets; in JSON that was indented none is within a text."""
+INDENT: Final = "  "
+
+
+class ShownBytes(NamedTuple):
+    """A key, a value or a header as text, and the kind of its bytes."""
+
+    kind: str
+    text: str
+    size: int
+    is_cut: bool = False
+
+    @property
+    def line(self) -> str:
+        """The beginning of the text in one line."""
+        text = self.text[: 4 * LINE_CHARACTERS]
+        if self.kind == JSON:
+            text = re.sub(r"\n *", " ", BREAK.sub("", text))
+            return text[:LINE_CHARACTERS]
+        return text[:LINE_CHARACTERS].replace("\n", "\u21b5").replace("\t", " ")
+
+
+def shown_bytes(data: bytes | None, is_whole: bool = False) -> ShownBytes:
+    """The bytes as text; of more than 64 KB the first 4 KB, unless `is_whole`."""
+    if data is None:
+        return ShownBytes(NULL, "null", 0)
+    if not data:
+        return ShownBytes(EMPTY, "", 0)
+    is_cut = len(data) > LONGEST_WHOLE and not is_whole
+    kind, text = kind_and_text(data[:SHOWN_OF_LONGER] if is_cut else data, is_cut)
+    return ShownBytes(kind, text, len(data), is_cut)
+
+
+def kind_and_text(data: bytes, is_cut: bool = False) -> tuple[str, str]:
+    """The kind of some bytes, and the text for them."""
+    try:
+        text = UTF_8().decode(data, final=not is_cut)  # the last letter may be cut in two
+    except UnicodeDecodeError:
+        return _number_or_hex(data)
+    if len(data) in NUMBER_SIZES and ACTING.search(text):
+        return _number_or_hex(data)
+    if text.lstrip()[:1] in ("{", "[") and not is_cut and is_json(text):
+        return JSON, harmless("".join(indented(text)))
+    return TEXT, harmless(text)
+
+
+def _number_or_hex(data: bytes) -> tuple[str, str]:
+    if len(data) in NUMBER_SIZES:
+        return NUMBER, str(int.from_bytes(data, signed=True))
+    return HEX, data.hex(" ", HEX_GROUP)
+
+
+def harmless(text: str) -> str:
+    """The text with escapes, as `\\x1b`, for characters on which a screen acts."""
+    return ACTING.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is JSON, nested no deeper than Python reads."""
+    try:
+        json.loads(text, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def indented(text: str) -> Iterator[str]:
+    """The pieces of a JSON text on lines of their own; each token stays as it is written."""
+    depth = 0
+    tokens = TOKEN.findall(text)
+    for index, token in enumerate(tokens):
+        following = tokens[index + 1] if index + 1 < len(tokens) else ""
+        if token in ("{", "["):
+            depth += 1
+            yield token if following in ("}", "]") else f"{token}\n{INDENT * depth}"
+        elif token in ("}", "]"):
+            depth -= 1
+            is_empty = index and tokens[index - 1] in ("{", "[")
+            yield token if is_empty else f"\n{INDENT * depth}{token}"
+        else:
+            yield {",": f",\n{INDENT * depth}", ":": ": "}.get(token, token)
+
+
+class RawNumber(str):
+    """A number of JSON as it is written."""
+
+    __slots__ = ()
+
+
+def parse_exactly(text: str | bytes) -> Any:
+    """JSON whose numbers are `RawNumber`; ValueError or RecursionError for other text."""
+    return json.loads(text, parse_int=RawNumber, parse_float=RawNumber, parse_constant=RawNumber)
+
+
+def written(value: Any) -> str:
+    """A value of `parse_exactly` as JSON."""
+    if isinstance(value, RawNumber):
+        return str(value)
+    if isinstance(value, dict):
+        inner = (f"{json.dumps(name)}: {written(each)}" for name, each in value.items())
+        return "{" + ", ".join(inner) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(written, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+class Hiding:
+    """Hides the masked places of a topic's records, before anything looks at them.
+
+    Bytes that are no JSON have no places that could be found, so all of them are hidden.
+    """
+
+    def __init__(self, rules: Sequence[Mask]) -> None:
+        self._keys = [each.path for each in rules if each.part == "key"]
+        self._values = [each.path for each in rules if each.part == "value"]
+        self._headers = {"".join(each.path) for each in rules if each.part == "headers"}
+        self.is_needed = bool(rules)
+
+    def __call__(self, record: FoundRecord) -> FoundRecord:
+        """The record without its masked places."""
+        if not self.is_needed:
+            return record
+        headers = tuple((name, self._header(name, data)) for name, data in record.headers)
+        key, value = _hidden(record.key, self._keys), _hidden(record.value, self._values)
+        return record._replace(key=key, value=value, headers=headers)
+
+    def _header(self, name: str, data: bytes | None) -> bytes | None:
+        return HIDDEN.encode() if self._headers & {name, ""} else data
+
+
+def _hidden(data: bytes | None, paths: Sequence[Sequence[str]]) -> bytes | None:
+    if not data or not paths:
+        return data
+    try:
+        value = parse_exactly(data)
+        for path in paths:
+            value = masked(value, path)
+        return written(value).encode()
+    except (ValueError, RecursionError):
+        return HIDDEN.encode()

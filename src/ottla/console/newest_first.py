@@ -1,0 +1,256 @@
+"""Records newest first over all partitions of a topic, in the true order of time.
+
+Each partition is read backwards in steps. A record is handed out once no partition can still have
+a newer one: of what is left unread of a partition, the newest is taken to be no newer than the
+oldest that was read of it. Where a partition's timestamps run backwards this is not so, and
+`out_of_order` names it; then records are in the order in which each partition has them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.clients.partition_reader import Chunk
+from ottla.console.record_source import (
+    PARTITION_BYTES,
+    FoundRecord,
+    RecordSource,
+    Span,
+    records_of,
+    size_of,
+)
+from ottla.errors import KafkaError
+from ottla.structs import TopicPartition, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ottla.runtime import Clock
+
+LATEST: Final = 1 << 63
+LARGEST_STEP: Final = 65_536
+LARGE_WINDOW: Final = 2 * 1024 * 1024
+"""A window whose records are so large is made shorter, as only its newest are looked at."""
+STALLS: Final = 3
+
+
+class Limits(NamedTuple):
+    """How much one walk may read before it stops, and says how far it came."""
+
+    records: int = 20_000
+    bytes: int = 16 * 1024 * 1024
+    ms: int = 5_000
+
+
+class Backwards(Value, eq=False):
+    """A partition on the way from its end to its start.
+
+    Records from `unread` on were read; those of them that are wanted, and were not handed out, are
+    in `buffer`, the newest last. `bound_ms` is the oldest timestamp so far.
+    """
+
+    partition: TopicPartition
+    start: int
+    unread: int
+    step: int
+    buffer: list[FoundRecord]
+    bound_ms: int = LATEST
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was read to its start."""
+        return self.unread <= self.start
+
+    @property
+    def position(self) -> int:
+        """The offset up to which a walk continues that begins where this one ends."""
+        return self.buffer[-1].offset + 1 if self.buffer else self.unread
+
+
+class NewestFirst:
+    """One walk over some partitions of a topic; `take` continues it."""
+
+    def __init__(
+        self,
+        source: RecordSource,
+        clock: Clock,
+        spans: Mapping[TopicPartition, Span],
+        limits: Limits = Limits(),  # noqa: B008 - it is a constant
+        is_wanted: Callable[[FoundRecord], bool] | None = None,
+        step: int = 50,
+    ) -> None:
+        self._source = source
+        self._clock = clock
+        self._limits = limits
+        self._is_wanted = is_wanted
+        self._began_ms = clock.monotonic_ms()
+        self._stalls = 0
+        self._walks = [Backwards(each, *span, step, []) for each, span in spans.items()]
+        self.read_records = 0
+        self.read_bytes = 0
+        self.out_of_order: set[int] = set()
+        self.errors: dict[int, str] = {}
+        """Partitions that could not be read, and why."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all was read and handed out."""
+        return all(walk.is_over and not walk.buffer for walk in self._walks)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the walk has read as much as it may."""
+        limits = self._limits
+        return (
+            self.read_records >= limits.records
+            or self.read_bytes >= limits.bytes
+            or self._clock.monotonic_ms() - self._began_ms >= limits.ms
+            or self._stalls >= STALLS
+        )
+
+    @property
+    def left(self) -> dict[int, int]:
+        """The partitions that are not over, each with the offset at which its rest ends."""
+        return {
+            walk.partition.partition: walk.position
+            for walk in self._walks
+            if walk.buffer or not walk.is_over
+        }
+
+    async def take(
+        self, count: int, on_step: Callable[[], object] = lambda: None
+    ) -> list[FoundRecord]:
+        """The next records; fewer where the walk is over, or has read as much as it may.
+
+        In the latter case the last of them are those that were found so far, and there may be newer
+        ones in what is left. `on_step` is called after each window.
+        """
+        taken: list[FoundRecord] = []
+        while len(taken) < count:
+            best = max((w for w in self._walks if w.buffer), key=_newest, default=None)
+            newest_ms = -1 if best is None else best.buffer[-1].timestamp_ms
+            needed = [w for w in self._walks if not w.buffer and not w.is_over]
+            needed = [w for w in needed if w.bound_ms > newest_ms or best is None]
+            if needed and not self.is_spent:
+                await self._extend(self._newest_of(needed))
+                on_step()
+            elif best is None:
+                break
+            else:
+                taken.append(best.buffer.pop())
+        return taken
+
+    def _newest_of(self, walks: list[Backwards]) -> list[Backwards]:
+        """Those that may have the newest records: partitions go back in time together."""
+        bound_ms = max(walk.bound_ms for walk in walks)
+        return [walk for walk in walks if walk.bound_ms == bound_ms]
+
+    async def _extend(self, walks: list[Backwards]) -> None:
+        """Read one more window of each, forwards, until all of them are read."""
+        windows = {w.partition: Span(max(w.start, w.unread - w.step), w.unread) for w in walks}
+        by_partition = {walk.partition: walk for walk in walks}
+        found: dict[TopicPartition, list[FoundRecord]] = {each: [] for each in windows}
+        pending = dict(windows)
+        while pending:
+            chunks = await self._source.fetch(pending, partition_bytes=self._fetch_bytes)
+            before = dict(pending)
+            for partition, chunk in chunks.items():
+                self._add(by_partition[partition], chunk, pending, found, windows)
+            if pending == before:
+                self._stalls += 1
+                if self._stalls >= STALLS:
+                    return
+        for walk in walks:
+            if walk.partition.partition not in self.errors:
+                self._finish(walk, windows[walk.partition], found[walk.partition])
+
+    @property
+    def _fetch_bytes(self) -> int:
+        return PARTITION_BYTES if self._is_wanted is None else 4 * PARTITION_BYTES
+
+    def _add(
+        self,
+        walk: Backwards,
+        chunk: Chunk | KafkaError,
+        pending: dict[TopicPartition, Span],
+        found: dict[TopicPartition, list[FoundRecord]],
+        windows: dict[TopicPartition, Span],
+    ) -> None:
+        """Take in what a fetch has brought of a window."""
+        where, span = walk.partition, pending[walk.partition]
+        try:
+            if isinstance(chunk, KafkaError):
+                raise chunk
+            records = records_of(where.partition, chunk, span)
+        except KafkaError as error:
+            self.errors[where.partition] = error.message
+            walk.unread = walk.start
+            del pending[where]
+            return
+        found[where] += records
+        self.read_records += len(records)
+        size = size_of(chunk)
+        self.read_bytes += size
+        if chunk.next_offset >= span.end:
+            del pending[where]
+            return
+        begin = next_begin(span, chunk.next_offset, size)
+        if begin > chunk.next_offset:
+            found[where] = []
+            windows[where] = Span(begin, windows[where].end)
+        pending[where] = Span(begin, span.end)
+
+    def _finish(self, walk: Backwards, window: Span, records: list[FoundRecord]) -> None:
+        """A window is read: its wanted records can be handed out."""
+        walk.unread = window.start
+        if len(records) < walk.step // 2:
+            walk.step = min(2 * walk.step, LARGEST_STEP)  # compaction has left few
+        if records:
+            times = [each.timestamp_ms for each in records]
+            if max(times) > walk.bound_ms or times != sorted(times):
+                self.out_of_order.add(walk.partition.partition)
+            walk.bound_ms = min(walk.bound_ms, *times)
+        wanted = records if self._is_wanted is None else [r for r in records if self._is_wanted(r)]
+        walk.buffer = wanted + walk.buffer
+
+
+def next_begin(span: Span, next_offset: int, size: int) -> int:
+    """Where the rest of a window begins, of which `size` bytes up to the next offset were read.
+
+    Where the records are so large that only the newest are looked at, it begins later.
+    """
+    begun, rest = next_offset - span.start, span.end - next_offset
+    if not begun or rest == 1 or size * rest <= LARGE_WINDOW * begun:
+        return next_offset
+    return max(next_offset, span.end - max(1, LARGE_WINDOW * begun // size))
+
+
+class FoundRecords(NamedTuple):
+    """The records of a page, and how far the reading went."""
+
+    records: list[FoundRecord]
+    left: dict[int, int]
+    read_records: int
+    read_bytes: int
+    ms: int
+    is_spent: bool
+    out_of_order: list[int]
+    errors: dict[int, str]
+
+
+def found_by(walk: NewestFirst, taken: list[FoundRecord], ms: int) -> FoundRecords:
+    """The records that were taken of a walk, and how far it is."""
+    return FoundRecords(
+        taken,
+        walk.left,
+        walk.read_records,
+        walk.read_bytes,
+        ms,
+        walk.is_spent,
+        sorted(walk.out_of_order),
+        walk.errors,
+    )
+
+
+def _newest(walk: Backwards) -> tuple[int, int]:
+    return walk.buffer[-1].timestamp_ms, -walk.partition.partition

@@ -1,0 +1,140 @@
+"""Sends one record: a new one, one like another, or the same bytes once more."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit
+from ottla.console.record_source import FoundRecord
+from ottla.console.records import Shower, one_record
+from ottla.console.refusals import Refused
+from ottla.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PLACE: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
+PRODUCER: Final = {"max.block.ms": "10000", "delivery.timeout.ms": "10000", "linger.ms": "0"}
+NOT_OF_PRODUCERS: Final = ("default.api.timeout.ms",)
+NEW_LINES: Final = re.compile("\r\n?")
+
+
+class NewRecord(NamedTuple):
+    """A record to send; without a partition its key chooses one."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    partition: int | None
+
+
+async def form(visit: Visit) -> Data:
+    """An empty form, or one with the parts of the record at `like`."""
+    topic = await visit.cluster.topic(str(visit.place["topic"]))
+    place = visit.query.get("like", "")
+    fields: Data = {"is_text": True, "key": "", "value": "", "headers": "", "is_null": False}
+    if place:
+        record = await record_at(visit, topic.name, place)
+        fields = fields_of(Shower(visit, topic.name).hide(record))
+    partitions = sorted(topic.partitions)
+    return {"topic": topic.name, "partitions": partitions, "like": place, **fields}
+
+
+def fields_of(record: FoundRecord) -> Data:
+    """The fields of the form for a record like this one; empty where it is no text."""
+    key, value = record.key or b"", record.value or b""
+    headers = [(name, data or b"") for name, data in record.headers]
+    fields: Data = {"is_text": True, "is_null": record.value is None}
+    if not all(map(_is_text, (key, value, *(data for _, data in headers)))):
+        return {**fields, "is_text": False, "key": "", "value": "", "headers": ""}
+    lines = "\n".join(f"{name}: {data.decode()}" for name, data in headers)
+    return {**fields, "key": key.decode(), "value": value.decode(), "headers": lines}
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        return "\0" not in data.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+async def record_at(visit: Visit, topic: str, place: str) -> FoundRecord:
+    """The record at `PARTITION:OFFSET`."""
+    found = PLACE.fullmatch(place)
+    if found is None:
+        raise Refused(f"like={place[:40]}: must be PARTITION:OFFSET")
+    return (await one_record(visit, TopicPartition(topic, int(found[1])), int(found[2])))[1]
+
+
+async def send(visit: Visit) -> ChangeOutcome:
+    """Send the record of the form; the browser goes to its page."""
+    topic = await visit.cluster.topic(str(visit.place["topic"]))
+    if visit.form.get("same"):
+        record = await record_at(visit, topic.name, visit.form["same"])
+        new = NewRecord(record.key, record.value, record.headers, None)
+    else:
+        new = record_of(visit.form, len(topic.partitions))
+    common = visit.cluster.client_settings
+    settings = {name: common[name] for name in common if name not in NOT_OF_PRODUCERS} | PRODUCER
+    place = await visit.cluster.runtime.background.run(partial(send_now, settings, topic.name, new))
+    sent = {"offset": place.offset, "bytes": len(new.value or b""), "like": visit.form.get("same")}
+    return ChangeOutcome(
+        f"/t/{topic.name}/{place.partition}/{place.offset}",
+        f"The record is in partition {place.partition}, offset {place.offset}.",
+        "console-producer",
+        f"{topic.name}-{place.partition}",
+        new=sent,
+    )
+
+
+def record_of(fields: Mapping[str, str], partition_count: int) -> NewRecord:
+    """The record that the fields of the form describe; Refused where they do not fit."""
+    partition = fields.get("partition", "")
+    if partition and not (partition.isdecimal() and int(partition) < partition_count):
+        raise Refused(f"partition={partition[:20]}: there is none with this number")
+    is_null = fields.get("null") == "1"
+    value = NEW_LINES.sub("\n", fields.get("value", ""))
+    if is_null and value:
+        raise Refused("a tombstone has no value: empty the field, or uncheck the box")
+    return NewRecord(
+        fields["key"].encode() if fields.get("key") else None,
+        None if is_null else value.encode(),
+        headers_of(fields.get("headers", "")),
+        int(partition) if partition else None,
+    )
+
+
+def headers_of(text: str) -> tuple[tuple[str, bytes | None], ...]:
+    """The headers of lines as `name: value`."""
+    found = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise Refused(f"headers: “{line[:40]}” is no line of the form name: value")
+        found.append((name.strip(), value.strip().encode()))
+    return tuple(found)
+
+
+def send_now(settings: Mapping[str, Any], topic: str, record: NewRecord) -> Any:
+    """The place of the record, once it is written; on a thread that may wait."""
+    from ottla.clients.producer.producer import Producer  # most consoles only look
+
+    with Producer(settings) as producer:
+        key, value, headers, partition = record
+        sent = producer.send(topic, value, key=key, headers=headers, partition=partition)
+        return sent.result()
+
+
+PRODUCE_PAGES: Final = (
+    ConsolePage(
+        "/t/{topic}/produce",
+        form,
+        "produce.html",
+        "{topic}: send a record",
+        "Topics",
+        "ottla console-producer --topic {topic}",
+    ),
+)
+PRODUCE_CHANGES: Final = (ConsoleChange("/t/{topic}/produce", send),)

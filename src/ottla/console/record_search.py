@@ -1,0 +1,124 @@
+"""Searches in a process of their own, so that pages stay quick, and "stop" is its end.
+
+The worker gets one job as JSON on its standard input, and writes lines of JSON: how far it is,
+four times a second, and at last the records that it has found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE
+from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.console.masks import mask_text
+from ottla.console.newest_first import FoundRecords
+from ottla.console.record_source import FoundRecord
+from ottla.console.refusals import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ottla.console.console_cluster import ConsoleCluster
+    from ottla.console.masks import Mask
+    from ottla.console.record_query import RecordQuery
+
+LONGEST_LINE: Final = 256 * 1024 * 1024
+WORKER: Final = (sys.executable, "-P", "-m", "ottla.console.search_worker")
+
+
+async def search(
+    cluster: ConsoleCluster,
+    masks: Iterable[Mask],
+    query: RecordQuery,
+    count: int,
+    on_progress: Callable[[dict[str, int]], object] = lambda progress: None,
+) -> FoundRecords:
+    """The newest records that pass the condition of a query; two searches run at once at most.
+
+    The worker ends with the task that waits for it.
+    """
+    async with cluster.searches:
+        worker = await asyncio.create_subprocess_exec(
+            *WORKER, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=LONGEST_LINE
+        )
+        try:
+            return await _result(worker, job_of(cluster, masks, query, count), on_progress)
+        finally:
+            if worker.returncode is None:
+                worker.kill()
+            await worker.wait()
+
+
+def job_of(
+    cluster: ConsoleCluster, masks: Iterable[Mask], query: RecordQuery, count: int
+) -> dict[str, Any]:
+    """All that a worker has to know."""
+    return {
+        "client": cluster.client_settings,
+        "topic": query.topic.name,
+        "text": query.text,
+        "now_ms": cluster.runtime.clock.now_ms(),
+        "isolation": int(query.isolation),
+        "spans": [[each.partition, *span] for each, span in query.spans.items()],
+        "count": count,
+        "masks": [mask_text(each) for each in masks],
+    }
+
+
+async def _result(
+    worker: asyncio.subprocess.Process,
+    job: dict[str, Any],
+    on_progress: Callable[[dict[str, int]], object],
+) -> FoundRecords:
+    assert worker.stdin is not None, "it is a pipe"
+    assert worker.stdout is not None, "it is a pipe"
+    assert worker.stderr is not None, "it is a pipe"
+    worker.stdin.write(json.dumps(job).encode())
+    worker.stdin.close()
+    while line := await worker.stdout.readline():
+        said = json.loads(line)
+        if "records" in said:
+            return decoded(said)
+        on_progress(said)
+    words = (await worker.stderr.read()).decode("utf-8", "replace").strip().splitlines()
+    raise Refused(f"The search has ended early: {words[-1] if words else 'it was stopped'}", 500)
+
+
+def encoded(found: FoundRecords) -> dict[str, Any]:
+    """A result as JSON has it; bytes in base64."""
+    return {**found._asdict(), "records": [_row(each) for each in found.records]}
+
+
+def _row(record: FoundRecord) -> list[Any]:
+    headers = [[name, _text(data)] for name, data in record.headers]
+    return [*record[:3], _text(record.key), _text(record.value), headers]
+
+
+def decoded(said: dict[str, Any]) -> FoundRecords:
+    """The result of `encoded`."""
+    rows = [
+        FoundRecord(
+            partition,
+            offset,
+            timestamp_ms,
+            _bytes(key),
+            _bytes(value),
+            tuple((name, _bytes(data)) for name, data in headers),
+        )
+        for partition, offset, timestamp_ms, key, value, headers in said["records"]
+    ]
+    by_partition = {
+        name: {int(key): value for key, value in said[name].items()} for name in ("left", "errors")
+    }
+    return FoundRecords(**{**said, **by_partition, "records": rows})
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else b64encode(data).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else b64decode(text)

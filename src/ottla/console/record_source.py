@@ -1,0 +1,168 @@
+"""Reads ranges of partitions by few fetches, without a group, and each of them bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from ottla.clients.network_client import NetworkClient, RequestKind, connection_id, response_error
+from ottla.clients.partition_reader import Chunk, UnreadRange, chunk_of
+from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
+from ottla.protocol.fetch import (
+    FIRST_VERSION_OF_CONSUMERS,
+    LAST_VERSION_WITH_NAMES,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from ottla.record.record_batch import RecordBatch, batches
+from ottla.structs import IsolationLevel, TopicPartition, by_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from ottla.clients.metadata import Cluster
+
+PARTITION_BYTES: Final = 256 * 1024
+RESPONSE_BYTES: Final = 8 * 1024 * 1024
+"""A broker exceeds either by one batch, so that even a large record arrives."""
+
+
+class FoundRecord(NamedTuple):
+    """A record and its place; the topic is known from the context."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class Span(NamedTuple):
+    """Offsets of a partition from `start` up to, and without, `end`."""
+
+    start: int
+    end: int
+
+
+class RecordSource:
+    """Fetches from the leaders that a view of the cluster names."""
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        cluster: Callable[[], Cluster],
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._isolation = isolation
+
+    async def fetch(
+        self,
+        spans: Mapping[TopicPartition, Span],
+        max_wait_ms: int = 0,
+        partition_bytes: int = PARTITION_BYTES,
+    ) -> dict[TopicPartition, Chunk | KafkaError]:
+        """The first batches of each span, by one request to each leader at the same time.
+
+        A chunk may be empty, where others have filled the response. Brokers answer when there is
+        anything, at the latest after `max_wait_ms`.
+        """
+        found: dict[TopicPartition, Chunk | KafkaError] = {}
+        by_leader: dict[int, dict[TopicPartition, Span]] = {}
+        cluster = self._cluster()
+        for partition, span in spans.items():
+            leader = cluster.leader(partition)
+            if leader in cluster.nodes:
+                by_leader.setdefault(leader, {})[partition] = span
+            else:
+                found[partition] = InvalidMetadataError(
+                    ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader"
+                )
+        asked = (self._ask(*each, max_wait_ms, partition_bytes) for each in by_leader.items())
+        for answer in await asyncio.gather(*asked):
+            found |= answer
+        return found
+
+    async def _ask(
+        self,
+        leader: int,
+        spans: Mapping[TopicPartition, Span],
+        max_wait_ms: int,
+        partition_bytes: int,
+    ) -> Mapping[TopicPartition, Chunk | KafkaError]:
+        request = FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=1 if max_wait_ms else 0,
+            max_bytes=RESPONSE_BYTES,
+            isolation_level=self._isolation,
+            topics=[
+                FetchTopic(
+                    topic=topic,
+                    partitions=[
+                        FetchPartition(
+                            partition=each,
+                            fetch_offset=spans[TopicPartition(topic, each)].start,
+                            partition_max_bytes=partition_bytes,
+                        )
+                        for each in partitions
+                    ],
+                )
+                for topic, partitions in by_topic(spans).items()
+            ],
+        )
+        try:
+            return self._chunks(spans, await self._send(leader, request, max_wait_ms))
+        except KafkaError as error:
+            return dict.fromkeys(spans, error)
+
+    async def _send(self, leader: int, request: FetchRequest, max_wait_ms: int) -> FetchResponse:
+        connection = await self._client.ready(connection_id(leader, RequestKind.FETCH))
+        low, high = FIRST_VERSION_OF_CONSUMERS, LAST_VERSION_WITH_NAMES
+        version = connection.version_of(FetchRequest, low, high)
+        limit_ms = self._client.config.request_timeout_ms + max_wait_ms
+        response = await self._client.send_on(connection, request, version, limit_ms)
+        error = response_error(response.error_code, "fetch of records")
+        if error is not None:
+            raise error
+        return cast("FetchResponse", response)
+
+    def _chunks(
+        self, spans: Mapping[TopicPartition, Span], response: FetchResponse
+    ) -> dict[TopicPartition, Chunk | KafkaError]:
+        found: dict[TopicPartition, Chunk | KafkaError] = {}
+        for topic in response.responses:
+            for data in topic.partitions:
+                partition = TopicPartition(topic.topic, data.partition_index)
+                left = UnreadRange(partition, *spans[partition], self._isolation)
+                try:
+                    found[partition] = chunk_of(left, data)
+                except KafkaError as error:
+                    found[partition] = error
+        return found
+
+
+def batches_of(chunk: Chunk) -> Iterator[RecordBatch]:
+    """The batches of a chunk."""
+    for view in chunk.views:
+        yield from batches(view)
+
+
+def records_of(partition: int, chunk: Chunk, span: Span) -> list[FoundRecord]:
+    """The records of a chunk within a span; KafkaError for a batch that cannot be read."""
+    start, end = span
+    new = tuple.__new__
+    return [
+        new(FoundRecord, (partition, offset, time_ms, key, value, headers))
+        for batch in batches_of(chunk)
+        for offset, time_ms, key, value, headers in batch.records()
+        if start <= offset < end
+    ]
+
+
+def size_of(chunk: Chunk) -> int:
+    """The bytes of a chunk's batches, as they came."""
+    return sum(len(view) for view in chunk.views)

@@ -1,0 +1,96 @@
+"""The process of one search: `python -m ottla.console.search_worker`, see `record_search`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.clients.metadata import Metadata
+from ottla.clients.network_client import NetworkClient
+from ottla.config.client_config import ConsumerConfig
+from ottla.console.conditions import condition_of
+from ottla.console.decoding import Hiding
+from ottla.console.masks import mask_of, masks_of
+from ottla.console.newest_first import FoundRecords, Limits, NewestFirst, found_by
+from ottla.console.record_search import encoded
+from ottla.console.record_source import FoundRecord, RecordSource, Span
+from ottla.network.timing import Deadline
+from ottla.runtime.runtime import real_runtime
+from ottla.structs import IsolationLevel, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.runtime import Runtime
+
+LIMITS: Final = Limits(records=1_000_000, bytes=256 * 1024 * 1024, ms=10_000)
+STEP: Final = 65_536
+"""Records of a step over all partitions."""
+MOST_MEMORY: Final = 512 * 1024 * 1024
+NICE: Final = 10
+SAY_EVERY_MS: Final = 250
+
+
+async def run(job: dict[str, Any], say: Callable[[dict[str, Any]], object]) -> FoundRecords:
+    """Search as a job says; `say` gets the progress."""
+    runtime = real_runtime(asyncio.get_running_loop(), background_workers=1)
+    client = NetworkClient(runtime, ConsumerConfig.parse(job["client"]))
+    metadata = Metadata(client, allow_auto_topic_creation=False)
+    try:
+        metadata.set_topics([job["topic"]])
+        await metadata.update(Deadline(runtime.clock, client.config.request_timeout_ms))
+        source = RecordSource(client, lambda: metadata.cluster, IsolationLevel(job["isolation"]))
+        return await _walk(job, source, runtime, say)
+    finally:
+        metadata.close()
+        client.close()
+        await runtime.close()
+
+
+async def _walk(
+    job: dict[str, Any],
+    source: RecordSource,
+    runtime: Runtime,
+    say: Callable[[dict[str, Any]], object],
+) -> FoundRecords:
+    clock = runtime.clock
+    began_ms = said_ms = clock.monotonic_ms()
+    spans = {TopicPartition(job["topic"], each): Span(*span) for each, *span in job["spans"]}
+    step = max(1_000, STEP // max(1, len(spans)))
+    walk = NewestFirst(source, clock, spans, LIMITS, test_of(job), step)
+
+    def on_step() -> None:
+        nonlocal said_ms
+        if clock.monotonic_ms() - said_ms >= SAY_EVERY_MS:
+            said_ms = clock.monotonic_ms()
+            say({"read": walk.read_records, "bytes": walk.read_bytes, "ms": said_ms - began_ms})
+
+    taken = await walk.take(job["count"], on_step)
+    return found_by(walk, taken, clock.monotonic_ms() - began_ms)
+
+
+def test_of(job: dict[str, Any]) -> Callable[[FoundRecord], bool]:
+    """The test that a record must pass; it sees nothing that is masked."""
+    test = condition_of(job["text"], job["now_ms"]).test
+    hide = Hiding(masks_of(map(mask_of, job["masks"]), job["topic"]))
+    return (lambda record: test(hide(record))) if hide.is_needed else test
+
+
+def main() -> None:
+    """One job from standard input; its lines go to standard output."""
+    os.nice(NICE)
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
+
+    def say(line: dict[str, Any]) -> None:
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
+
+    say(encoded(asyncio.run(run(json.load(sys.stdin), say))))
+
+
+if __name__ == "__main__":
+    main()

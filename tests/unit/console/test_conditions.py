@@ -1,0 +1,149 @@
+"""The language of conditions: tests, exact numbers, errors by column, and plain words."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.console.conditions import Conjunct, condition_of
+from ottla.console.record_source import FoundRecord
+from ottla.console.refusals import Refused
+
+NOW = 10_000_000
+VALUE = (
+    b'{"id": 9007199254740993, "amount": 1.10, "status": "error", "items": [{"sku": "A-1"}],'
+    b' "big": 23958446825181076828, "ok": true, "none": null, "n": "12", "t": "it\'s \\u017c"}'
+)
+RECORD = FoundRecord(2, 57, NOW - 5_000, b"k2", VALUE, (("trace", b"ab"), ("x.y", b"1")))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "key = 'k2'",
+        "value.status = 'error' and value.ok = true",
+        "value.id = 9007199254740993",
+        "value.id > 9007199254740992",
+        "value.amount = 1.1",
+        "value.big = 23958446825181076828",
+        "value.items[0].sku like 'A-%'",
+        "value.items[0].sku like '_-1'",
+        "value.status contains 'rr'",
+        "value.status in ('open', 'error')",
+        "not value.status in ('open', 'paid')",
+        "value.status not in ('open')",
+        "value.amount between 1 and 2",
+        "value.none is null and value.missing is null and value.id is not null",
+        "value.n > 11.5",
+        "(value.id = 1 or key = 'k2') and partition = 2",
+        "partition = 2 and offset >= 57 and size > 10",
+        "timestamp > '10s ago' and timestamp < 'now'",
+        "headers.trace = 'ab'",
+        "headers.x.y = '1'",
+        "value.\"status\" <> 'open'",
+        "value.t contains 'it''s'",
+        "VALUE.x is null or value.status = 'error'".replace("VALUE", "value"),
+    ],
+)
+def test_conditions_that_are_true(text):
+    """Each of them is false of a record without value, key and headers, but for `is null`."""
+    assert condition_of(text, NOW).test(RECORD)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "value.id = 9007199254740992",
+        "value.amount > 1.1",
+        "value.missing = 'x'",
+        "value.missing <> 'x'",
+        "value.status > 5",
+        "value.ok = 'true'",
+        "value.items > 1",
+        "value.status like 'err'",
+        "value.items.sku = 'A-1'",
+        "value.missing between 1 and 2",
+        "value.missing in (1)",
+        "headers.none = 'x'",
+    ],
+)
+def test_conditions_that_are_false(text):
+    """Also where kinds differ, or a field is not there."""
+    assert not condition_of(text, NOW).test(RECORD)
+    assert not condition_of(text, NOW).test(FoundRecord(0, 0, 0, None, None))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("value.a = ", "at the end: a value is missing"),
+        ("value.a == 1", "column 10"),
+        ("colour = 'red'", "column 1: “colour” is no name"),
+        ("key = 'k' offset = 1", "column 11: “and” or “or” is missing"),
+        ("key = 'k", "column 7"),
+        ("timestamp > 'tomorrow'", "column 13: a time is"),
+        ("(key = 'a'", "“)” is missing"),
+        ("value.a between 1", "“and” is missing"),
+        ("key is nothing", ""),
+        ("key = null", "“null” is no value"),
+        ("value = 1; drop", "column 10"),
+        ("partition.x = 1", "is no name"),
+        ("(" * 60 + "key = 'a'", "no deeper"),
+        ("key = '" + "a" * 3_000 + "'", "2,000"),
+    ],
+)
+def test_mistakes_are_named_by_their_column(text, message):
+    """A text that has no operator is none: it is words."""
+    if not message:
+        assert condition_of(text, NOW).is_words
+        return
+    with pytest.raises(Refused) as raised:
+        condition_of(text, NOW)
+    assert message in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ("error", True),
+        ("error A-1", True),
+        ('"status\\": \\"error"', False),
+        ('"A-1"', True),
+        ("ż", True),
+        ("k2", True),
+        ("trace", True),
+        ("ab", True),
+        ("error missing", False),
+    ],
+)
+def test_words_are_looked_for_everywhere(text, is_found):
+    """All of them, in value, key and headers; also where JSON has them as escapes."""
+    condition = condition_of(text, NOW)
+
+    assert condition.is_words
+    assert condition.test(RECORD) is is_found
+
+
+def test_parts_that_narrow_a_search_are_known():
+    """Those that each record must pass: none beside `or`, nor below `not`."""
+    found = condition_of("key = 'a' and timestamp > '1s ago' and value.x = 1", NOW).conjuncts
+    assert found == [Conjunct("key", "=", "a"), Conjunct("timestamp", ">", NOW - 1000)]
+    assert condition_of("key = 'a' or offset = 1", NOW).conjuncts == []
+    assert condition_of("not key = 'a'", NOW).conjuncts == []
+
+
+def test_pattern_of_many_signs_takes_no_time():
+    """Its pieces are looked for one after the other."""
+    record = RECORD._replace(value=b"a" * 500_000)
+    pattern = "%".join("a" * 30) + "b"
+
+    assert not condition_of(f"value like '{pattern}'", NOW).test(record)
+    assert condition_of("value like '%a%'", NOW).test(record)
+    assert not condition_of("value like 'b%'", NOW).test(record)
+
+
+def test_number_that_is_none_is_compared_as_text():
+    """NaN, and integers of thousands of digits."""
+    record = RECORD._replace(value=b'{"a": NaN, "b": ' + b"9" * 6_000 + b"}")
+
+    assert not condition_of("value.a = 1", NOW).test(record)
+    assert condition_of("value.b > 1", NOW).test(record)
