@@ -7,12 +7,8 @@
 | `template` | a file of `templates/` that extends `frame.html` and finds the data by their names |
 | `title` | the title; `{topic}` stands for a part of the path or of the query |
 | `rail` | the entry of the left rail that is marked, one of `RAIL`; its path is the page's `home` |
-<<<<<<< HEAD
 | `command` | the `ottla` command that shows the same, with such parts as in `title` |
-=======
-| `command` | the `ottla` command that shows the same, with parts of the path as in `title` |
 | `tab` | its name in the row of a topic's parts; a template that has the row calls `tabs` |
->>>>>>> c6825806 (Browse, search, follow and send records in the console)
 | `refresh_s` | seconds after which the page is asked for again while somebody looks; 0: never |
 
 Data are plain values: str, int, float, bool, None, and dicts, lists and NamedTuples of them. The

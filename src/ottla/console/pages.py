@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-<<<<<<< HEAD
 from ottla.console.group_pages import GROUP_CHANGES, GROUP_PAGES, groups_behind
 from ottla.console.group_reset import RESET_CHANGES, RESET_PAGES
 from ottla.console.lag_collector import LagCollector
-=======
 from ottla.console.live_tail import RECORD_STREAMS
->>>>>>> c6825806 (Browse, search, follow and send records in the console)
 from ottla.console.overview import overview, partitions_in_danger
 from ottla.console.page import ConsoleChange, ConsolePage, ConsoleStream
 from ottla.console.producing import PRODUCE_CHANGES, PRODUCE_PAGES
@@ -27,17 +24,11 @@ WATCHERS: Final = (partitions_in_danger, groups_behind)
 PAGES: Final[tuple[ConsolePage, ...]] = (
     overview(WATCHERS),
     *TOPIC_PAGES,
-<<<<<<< HEAD
-    *GROUP_PAGES,
-    *RESET_PAGES,
-)
-CHANGES: Final[tuple[ConsoleChange, ...]] = (*GROUP_CHANGES, *RESET_CHANGES)
-STREAMS: Final[tuple[ConsoleStream, ...]] = ()
-=======
     *RECORD_PAGES,
     *PARTS_OF_TOPICS,
     *PRODUCE_PAGES,
+    *GROUP_PAGES,
+    *RESET_PAGES,
 )
-CHANGES: Final[tuple[ConsoleChange, ...]] = (*PRODUCE_CHANGES,)
+CHANGES: Final[tuple[ConsoleChange, ...]] = (*PRODUCE_CHANGES, *GROUP_CHANGES, *RESET_CHANGES)
 STREAMS: Final[tuple[ConsoleStream, ...]] = (*RECORD_STREAMS,)
->>>>>>> c6825806 (Browse, search, follow and send records in the console)
