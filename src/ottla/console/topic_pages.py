@@ -25,7 +25,7 @@ SHOWN_PARTITIONS: Final = 500
 LEAST_SPAN_MS: Final = 60_000
 
 
-class PartitionLine(NamedTuple):
+class TopicPartitionLine(NamedTuple):
     """A partition: None for a number that could not be found out."""
 
     partition: int
@@ -88,14 +88,14 @@ def line_of(
     start: ListOffsetsResult | KafkaError | None,
     end: ListOffsetsResult | KafkaError | None,
     size: int | None,
-) -> PartitionLine:
+) -> TopicPartitionLine:
     """The line of a partition; its share is not known yet."""
     error = next((each.message for each in (start, end) if isinstance(each, KafkaError)), "")
     first = None if start is None or isinstance(start, KafkaError) else start.offset
     last = None if end is None or isinstance(end, KafkaError) else end.offset
     records = None if first is None or last is None else last - first
     where = (info.partition, info.leader, info.leader_epoch, list(info.replicas), list(info.isr))
-    return PartitionLine(*where, first, last, records, size, 0.0, error)
+    return TopicPartitionLine(*where, first, last, records, size, 0.0, error)
 
 
 async def settings(visit: Visit) -> Data:
