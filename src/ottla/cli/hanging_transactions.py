@@ -8,9 +8,10 @@ or end.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.cli.table import print_table
+from ottla.clients.admin.transactions import OpenTransaction
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TopicPartition
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from ottla import Admin
     from ottla.cli.terminal import Terminal
-    from ottla.clients.admin.transactions import ProducerDescription, TransactionDescription
+    from ottla.clients.admin.transactions import TransactionDescription
 
 
 MINUTE_MS: Final = 60_000
@@ -34,13 +35,6 @@ HANGING: Final = (
     "LastTimestamp",
     "Duration(min)",
 )
-
-
-class OpenTransaction(NamedTuple):
-    """A producer with an open transaction in a partition."""
-
-    partition: TopicPartition
-    producer: ProducerDescription
 
 
 def find_hanging(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
@@ -102,15 +96,7 @@ def unknown_to_coordinators(
         for producer_id in ids
         if producer_id in names
     }
-    return [each for each in candidates if not is_known(each, described)]
-
-
-def is_known(
-    candidate: OpenTransaction, described: dict[int, TransactionDescription | None]
-) -> bool:
-    """Whether the coordinator has the partition in an open transaction of the producer."""
-    known = described.get(candidate.producer.producer_id)
-    return known is not None and candidate.partition in known.partitions
+    return [each for each in candidates if not each.is_of(described.get(each.producer.producer_id))]
 
 
 def _description(admin: Admin, name: str) -> TransactionDescription | None:

@@ -18,6 +18,7 @@ from ottla.cli.options import (
 )
 from ottla.cli.property_files import command_settings
 from ottla.cli.table import TEXT, Row, add_format, show_rows
+from ottla.console.lag_causes import count, duration
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -192,8 +193,6 @@ def _existing(reader: LagReader, group_id: str) -> GroupLook:
 
 def group_line(look: GroupLook, seconds: Mapping[TopicPartition, float | None]) -> str:
     """`billing  Stable, 4 members, range  lag 1,204 records, 8 min 12 s behind`."""
-    from ottla.console.lag_causes import count, duration
-
     lag = sum(look.lag(each) or 0 for each in look.committed)
     parts = [look.group.state, count(len(look.group.members), "member"), look.group.protocol]
     behind = max((each for each in seconds.values() if each is not None), default=0.0)

@@ -315,7 +315,9 @@ def cause_line(cause: Cause) -> CauseLine:
     if cause.partition is not None:
         topic, partition = cause.partition
         path = f"/t/{topic}/partitions"
-        if cause.rule == "stopped":
+        if cause.rule == "open_transaction":
+            path = "/transactions"
+        elif cause.rule == "stopped":
             path = f"/t/{topic}/{partition}/{cause.offset}"
     return CauseLine(cause.rule, cause.sentence, cause.numbers, cause.command, path)
 

@@ -11,7 +11,7 @@ from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from ottla.clients.admin.transactions import TransactionFilter
+from ottla.clients.admin.transactions import OpenTransaction, TransactionFilter
 from ottla.clients.partition_reader import RangeFetcher, UnreadRange
 from ottla.config.client_config import ConsumerConfig
 from ottla.console.lag_causes import HoldingTransaction, WaitingRecord
@@ -22,7 +22,6 @@ from ottla.structs import IsolationLevel, TopicPartition, replace
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from ottla.clients.admin.transactions import ProducerDescription
     from ottla.console.console_cluster import ConsoleCluster
     from ottla.console.group_look import GroupLook
     from ottla.console.lag_causes import Observations
@@ -210,21 +209,19 @@ async def _holder(cluster: ConsoleCluster, partition: TopicPartition) -> Holding
         return None
     first = min(open_ones, key=lambda each: each.transaction_start_offset or 0)
     try:
-        name = await _transactional_id(cluster, first, partition)
+        name = await _transactional_id(cluster, OpenTransaction(partition, first))
     except KafkaError:
         return None
     start = first.transaction_start_offset or 0
     return HoldingTransaction(start, first.producer_id, name, first.last_timestamp_ms)
 
 
-async def _transactional_id(
-    cluster: ConsoleCluster, producer: ProducerDescription, partition: TopicPartition
-) -> str | None:
+async def _transactional_id(cluster: ConsoleCluster, found: OpenTransaction) -> str | None:
     """The id under which a coordinator knows the transaction; None if none does: it hangs."""
-    wanted = TransactionFilter(producer_ids=[producer.producer_id])
-    for listing in await cluster.transactions.list_transactions(wanted):
-        name = listing.transactional_id
-        described = (await cluster.transactions.describe_transactions([name]))[name]
-        if not isinstance(described, KafkaError) and partition in described.partitions:
+    wanted = TransactionFilter(producer_ids=[found.producer.producer_id])
+    names = [each.transactional_id for each in await cluster.transactions.list_transactions(wanted)]
+    described = await cluster.transactions.describe_transactions(names)
+    for name, known in described.items():
+        if not isinstance(known, KafkaError) and found.is_of(known):
             return name
     return None

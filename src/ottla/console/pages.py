@@ -14,6 +14,7 @@ from ottla.console.producing import PRODUCE_CHANGES, PRODUCE_PAGES
 from ottla.console.records import RECORD_PAGES
 from ottla.console.topic_pages import PARTS_OF_TOPICS
 from ottla.console.topics import TOPIC_PAGES
+from ottla.console.transaction_pages import TRANSACTION_CHANGES, TRANSACTION_PAGES
 
 COLLECTORS: Final = (LagCollector,)
 """What looks at the cluster as long as the console runs; `ConsoleCluster.part` has each."""
@@ -29,6 +30,12 @@ PAGES: Final[tuple[ConsolePage, ...]] = (
     *PRODUCE_PAGES,
     *GROUP_PAGES,
     *RESET_PAGES,
+    *TRANSACTION_PAGES,
 )
-CHANGES: Final[tuple[ConsoleChange, ...]] = (*PRODUCE_CHANGES, *GROUP_CHANGES, *RESET_CHANGES)
+CHANGES: Final[tuple[ConsoleChange, ...]] = (
+    *PRODUCE_CHANGES,
+    *GROUP_CHANGES,
+    *RESET_CHANGES,
+    *TRANSACTION_CHANGES,
+)
 STREAMS: Final[tuple[ConsoleStream, ...]] = (*RECORD_STREAMS,)

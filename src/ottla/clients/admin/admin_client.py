@@ -22,7 +22,7 @@ from ottla.structs import NO_LEADER, Node, TopicPartition
 K = TypeVar("K")
 V = TypeVar("V")
 Key = TypeVar("Key", bound=Hashable)
-GROUPS_OF_A_REQUEST: Final = 500
+KEYS_OF_A_REQUEST: Final = 500
 """About how many groups one request asks: a coordinator answers them in one turn."""
 
 
@@ -102,48 +102,51 @@ class AdminClient:
             self._coordinators[known] = node
         return self._coordinators[known]
 
-    async def for_groups(
+    async def ask_coordinators(
         self,
-        group_ids: Sequence[str],
+        keys: Sequence[str],
         deadline: Deadline,
         ask: Callable[[Node, list[str]], Awaitable[Mapping[str, V | KafkaError]]],
+        key_type: int = KEY_TYPE_GROUP,
     ) -> dict[str, V | KafkaError]:
-        """`ask` each coordinator once, concurrently; an answer or an error for each group."""
+        """`ask` each coordinator once, concurrently; an answer or an error for each key."""
 
-        async def find(group: str) -> Node | KafkaError:
+        async def find(key: str) -> Node | KafkaError:
             try:
-                return await self.coordinator(group, deadline)
+                return await self.coordinator(key, deadline, key_type)
             except KafkaError as error:
                 return error
 
-        async def ask_one(node: Node, groups: list[str]) -> Mapping[str, V | KafkaError]:
+        async def ask_one(node: Node, some: list[str]) -> Mapping[str, V | KafkaError]:
             try:
-                return await ask(node, groups)
+                return await ask(node, some)
             except KafkaError as error:
-                return dict.fromkeys(groups, error)
+                return dict.fromkeys(some, error)
 
         results: dict[str, V | KafkaError] = {}
         of_coordinators: dict[Node, list[str]] = {}
-        found = await asyncio.gather(*map(find, group_ids))
-        for group, node in zip(group_ids, found, strict=True):
+        found = await asyncio.gather(*map(find, keys))
+        for key, node in zip(keys, found, strict=True):
             if isinstance(node, KafkaError):
-                results[group] = node
+                results[key] = node
             else:
-                of_coordinators.setdefault(node, []).append(group)
+                of_coordinators.setdefault(node, []).append(key)
         requests = [
-            ask_one(node, groups[first : first + GROUPS_OF_A_REQUEST])
-            for node, groups in of_coordinators.items()
-            for first in range(0, len(groups), GROUPS_OF_A_REQUEST)
+            ask_one(node, some[first : first + KEYS_OF_A_REQUEST])
+            for node, some in of_coordinators.items()
+            for first in range(0, len(some), KEYS_OF_A_REQUEST)
         ]
         for answer in await asyncio.gather(*requests):
             results.update(answer)
         return results
 
-    def note_coordinator(self, broker: int, group_ids: Iterable[str]) -> None:
+    def note_coordinator(
+        self, broker: int, keys: Iterable[str], key_type: int = KEY_TYPE_GROUP
+    ) -> None:
         """Keep the broker that lists groups as their coordinator, so that none is looked up."""
         node = self.metadata.cluster.nodes.get(broker)
         if node is not None:
-            self._coordinators.update(((KEY_TYPE_GROUP, group), node) for group in group_ids)
+            self._coordinators.update(((key_type, key), node) for key in keys)
 
     async def ask_leaders(
         self,

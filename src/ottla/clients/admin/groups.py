@@ -68,7 +68,7 @@ class GroupAdmin:
         async def attempt(
             pending: list[str], deadline: Deadline
         ) -> dict[str, GroupDescription | KafkaError]:
-            return await self._admin.for_groups(pending, deadline, self._describe)
+            return await self._admin.ask_coordinators(pending, deadline, self._describe)
 
         return await self._admin.for_each(group_ids, attempt)
 

@@ -71,7 +71,7 @@ class OffsetAdmin:
         async def ask(node: Node, groups: list[str]) -> dict[str, Committed | KafkaError]:
             return await fetch_offsets_of_groups(self._admin.client, node.id, groups)
 
-        return await self._admin.for_groups(pending, deadline, ask)
+        return await self._admin.ask_coordinators(pending, deadline, ask)
 
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]

@@ -28,7 +28,7 @@ from ottla.protocol.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ottla.structs import NO_OFFSET, NO_TIMESTAMP, TopicPartition, by_topic
+from ottla.structs import NO_OFFSET, NO_TIMESTAMP, Node, TopicPartition, by_topic
 
 FIRST_LIST_WITH_DURATION = 1
 FIRST_LIST_WITH_PATTERN = 2
@@ -77,6 +77,20 @@ class HangingTransaction(NamedTuple):
     coordinator_epoch: int
 
 
+class OpenTransaction(NamedTuple):
+    """A producer with an open transaction in a partition."""
+
+    partition: TopicPartition
+    producer: ProducerDescription
+
+    def is_of(self, known: TransactionDescription | None) -> bool:
+        """Whether a coordinator has the partition in an open transaction of the producer.
+
+        A transaction that no coordinator knows hangs, unless it is about to begin or to end.
+        """
+        return known is not None and self.partition in known.partitions
+
+
 class TransactionFilter(NamedTuple):
     """Which transactional ids to list; a filter that is not set lets all pass."""
 
@@ -101,9 +115,11 @@ class TransactionAdmin:
 
         brokers = await self._admin.brokers(self._admin.deadline())
         listings: list[TransactionListing] = []
-        for listed in (await self._admin.for_each(brokers, attempt)).values():
+        for broker, listed in (await self._admin.for_each(brokers, attempt)).items():
             if isinstance(listed, KafkaError):
                 raise listed
+            ids = [each.transactional_id for each in listed]
+            self._admin.note_coordinator(broker, ids, KEY_TYPE_TRANSACTION)
             listings += listed
         return sorted(listings)
 
@@ -138,23 +154,24 @@ class TransactionAdmin:
         async def attempt(
             pending: list[str], deadline: Deadline
         ) -> dict[str, TransactionDescription | KafkaError]:
-            answers = await asyncio.gather(*(self._describe(each, deadline) for each in pending))
-            return dict(zip(pending, answers, strict=True))
+            return await self._admin.ask_coordinators(
+                pending, deadline, self._describe, KEY_TYPE_TRANSACTION
+            )
 
         return await self._admin.for_each(transactional_ids, attempt)
 
     async def _describe(
-        self, transactional_id: str, deadline: Deadline
-    ) -> TransactionDescription | KafkaError:
-        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-        try:
-            node = await self._admin.coordinator(transactional_id, deadline, KEY_TYPE_TRANSACTION)
-            answer = await self._admin.client.send(node.id, request)
-        except KafkaError as error:
-            return error
-        (state,) = cast(DescribeTransactionsResponse, answer).transaction_states
-        refusal = response_error(state.error_code, f"transactional id {transactional_id}")
-        return refusal or description_of(state, node.id)
+        self, coordinator: Node, transactional_ids: list[str]
+    ) -> dict[str, TransactionDescription | KafkaError]:
+        request = DescribeTransactionsRequest(transactional_ids=transactional_ids)
+        answer = await self._admin.client.send(coordinator.id, request)
+        return {
+            state.transactional_id: response_error(
+                state.error_code, f"transactional id {state.transactional_id}"
+            )
+            or description_of(state, coordinator.id)
+            for state in cast(DescribeTransactionsResponse, answer).transaction_states
+        }
 
     async def describe_producers(
         self, partitions: Collection[TopicPartition], broker_id: int | None
