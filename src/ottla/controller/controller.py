@@ -26,7 +26,13 @@ from ottla.controller.controller_election import (
 from ottla.controller.event_queue import EventQueue
 from ottla.controller.fenced_registry import FencedRegistry
 from ottla.controller.orders_to_brokers import OrdersToBrokers
-from ottla.controller.requested_topic import CreatedTopic, MorePartitions, RequestedTopic
+from ottla.controller.requested_topic import (
+    UNASSIGNED,
+    CreatedTopic,
+    MorePartitions,
+    Replicas,
+    RequestedTopic,
+)
 from ottla.controller.topic_changes import Admit, free
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
@@ -140,12 +146,14 @@ class Controller:
             ),
         )
 
-    async def auto_create_topic(self, name: str) -> None:
+    async def auto_create_topic(self, name: str, assignment: Replicas = UNASSIGNED) -> None:
         """Create a topic on first use, with the broker's defaults, if it does not exist yet.
 
         The topics of the coordinators come into being in this way only.
         """
-        await self.do("create topic", lambda active: active.topics.auto_create_topic(name))
+        await self.do(
+            "create topic", lambda active: active.topics.auto_create_topic(name, assignment)
+        )
 
     async def create_partitions(
         self, wishes: Sequence[MorePartitions], *, validate_only: bool = False, admit: Admit = free

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -15,6 +16,11 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_files import validate_topic_name
 from ottla.structs import BROKER_DEFAULT, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Value, field
 
+Replicas = Mapping[int, tuple[int, ...]]
+"""The brokers of each partition of a new topic; the first one leads it."""
+UNASSIGNED: Final[Replicas] = MappingProxyType({})
+"""The controller chooses."""
+
 
 class RequestedTopic(Value, frozen=True):
     """A requested topic: counts, or replicas by partition, and overrides of its settings."""
@@ -22,7 +28,7 @@ class RequestedTopic(Value, frozen=True):
     name: str
     num_partitions: int = BROKER_DEFAULT
     replication_factor: int = BROKER_DEFAULT
-    assignment: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    assignment: Replicas = UNASSIGNED
     config: Mapping[str, str | None] = field(default_factory=dict)
 
 

@@ -16,8 +16,10 @@ from ottla.controller.leader_election import elect_offline
 from ottla.controller.racks import Assignment
 from ottla.controller.requested_topic import (
     INTERNAL_TOPIC_PLANS,
+    UNASSIGNED,
     CreatedTopic,
     MorePartitions,
+    Replicas,
     RequestedTopic,
     check_new_topic,
     plan_assignment,
@@ -227,14 +229,14 @@ class TopicChanges:
 
         return await _each(topics, lambda topic: topic.name, create)
 
-    async def auto_create_topic(self, name: str) -> None:
+    async def auto_create_topic(self, name: str, assignment: Replicas = UNASSIGNED) -> None:
         """Create a topic on first use, with the broker's defaults, if it does not exist yet."""
         if name in self.context.topics:
             return
         if name in INTERNAL_TOPIC_PLANS:
             topic = INTERNAL_TOPIC_PLANS[name](self.core.config, self.context.brokers)
         else:
-            topic = RequestedTopic(name)
+            topic = RequestedTopic(name, assignment=assignment)
         await self._create_topic(topic, validate_only=False)
 
     async def _create_topic(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
+from ottla.controller.requested_topic import UNASSIGNED, Replicas
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.protocol.controller_requests import (
     AlterPartitionRequest,
@@ -22,6 +23,7 @@ from ottla.protocol.group import (
 )
 from ottla.protocol.message import Response
 from ottla.protocol.topics import (
+    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
@@ -175,24 +177,30 @@ class ClusterLink:
         count = len(response.remaining_partitions)
         return f"nobody else can lead {count} partitions yet" if count else ""
 
-    async def create_topic(self, name: str) -> None:
+    async def create_topic(self, name: str, assignment: Replicas = UNASSIGNED) -> None:
         """Have a topic created on first use, and wait until this broker knows it."""
         if self._controller.is_active:
-            await self._controller.auto_create_topic(name)
+            await self._controller.auto_create_topic(name, assignment)
             return
         if name in INTERNAL_TOPICS:
             await self._ask_for_internal_topic(name)
         else:
-            await self._ask_for_topic(name)
+            await self._ask_for_topic(name, assignment)
         is_known = self._cache.wait_until(lambda: self._cache.topic(name) is not None)
         with suppress(KafkaTimeoutError):  # the client asks again
             await within(self._runtime.scheduler, CREATION_TIMEOUT_MS, is_known, "no topic came")
 
-    async def _ask_for_topic(self, name: str) -> None:
+    async def _ask_for_topic(self, name: str, assignment: Replicas) -> None:
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
-                    name=name, num_partitions=BROKER_DEFAULT, replication_factor=BROKER_DEFAULT
+                    name=name,
+                    num_partitions=BROKER_DEFAULT,
+                    replication_factor=BROKER_DEFAULT,
+                    assignments=[
+                        CreatableReplicaAssignment(partition_index=number, broker_ids=[*replicas])
+                        for number, replicas in assignment.items()
+                    ],
                 )
             ],
             timeout_ms=CREATION_TIMEOUT_MS,
@@ -217,8 +225,11 @@ class ClusterLink:
     async def _create_own_topic(self, body: CreateTopicsRequest) -> Response:
         """This broker has become the controller meanwhile."""
         result = CreatableTopicResult(name=body.topics[0].name)
+        assignment = {
+            each.partition_index: tuple(each.broker_ids) for each in body.topics[0].assignments
+        }
         try:
-            await self._controller.auto_create_topic(result.name)
+            await self._controller.auto_create_topic(result.name, assignment)
         except KafkaError as error:
             result.error_code, result.error_message = int(error.error), error.message
         return CreateTopicsResponse(topics=[result])

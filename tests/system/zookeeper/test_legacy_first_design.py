@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 
 import pytest
 
+from ottla import Admin, TopicPartition
+from ottla import Consumer as ModernConsumer
 from ottla import Producer as ModernProducer
 from ottla.clients.legacy import (
     Consumer,
@@ -18,6 +21,7 @@ from ottla.clients.legacy import (
 )
 from ottla.mirror.mirror_maker import MirrorMaker, open_source
 from ottla.runtime import SystemClock
+from ottla.structs import ElectionType
 from ottla.testing import InProcessBroker, wait_until
 
 LIMIT_S = 60
@@ -144,3 +148,53 @@ def test_mirror_reads_from_brokers_of_the_first_design(brokers, znodes):
             thread.join(LIMIT_S)
 
     assert sorted(each.value.decode() for each in copied) == sorted(texts)
+
+
+def test_each_broker_copies_what_it_has_into_a_topic_that_it_leads(znodes):
+    """A copy goes on once its broker leads it again; each message is there once."""
+    names = [f"pages_of_{number}" for number in (0, 1)]
+    made = [
+        InProcessBroker(
+            **SETTINGS | {"first_design_copied_topics": f"pages:{name}"},
+            zookeeper_connect=znodes.connect,
+            broker_id=number,
+            default_replication_factor=2,
+        )
+        for number, name in enumerate(names)
+    ]
+    connect = f"{znodes.connect}/first_design"
+    with contextlib.ExitStack() as running:
+        for broker in made:
+            broker.start()
+            running.callback(broker.stop)
+        send(connect, first := [f"first-{number}" for number in range(40)])
+        admin = running.enter_context(Admin(made[0].bootstrap_servers))
+        reader = running.enter_context(
+            ModernConsumer(made[0].bootstrap_servers, auto_offset_reset="earliest")
+        )
+        seen: list[str] = []
+        reader.assign([TopicPartition(name, partition) for name in names for partition in (0, 1)])
+
+        def poll() -> None:
+            seen.extend(record.value.decode() for record in reader.poll(100))
+
+        wait_until(lambda: len(seen) >= len(first), "the copies", LIMIT_S, meanwhile=poll)
+        leaders = {
+            name: {each.leader for each in topic.partitions}
+            for name, topic in admin.describe_topics(names).items()
+        }
+        assert leaders == {name: {number} for number, name in enumerate(names)}
+
+        made[1].stop()
+        made[1].start()
+        send(connect, second := [f"second-{number}" for number in range(40)])
+        wait_until(
+            lambda: all(
+                error is None
+                for error in admin.elect_leaders(ElectionType.PREFERRED, None).values()
+            ),
+            "the brokers to lead what they copy into",
+            LIMIT_S,
+        )
+        wait_until(lambda: len(seen) >= 80, "the copies of both", LIMIT_S, meanwhile=poll)
+        assert sorted(seen) == sorted(first + second)

@@ -10,6 +10,7 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import ensure_persistent_paths, register_broker
+from ottla.controller.requested_topic import UNASSIGNED
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.controller_requests import (
     ControlledShutdownRequest,
@@ -18,6 +19,7 @@ from ottla.protocol.controller_requests import (
 )
 from ottla.protocol.group import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.topics import (
+    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
@@ -190,10 +192,11 @@ class Controller:
         self.made = []
         self.refusal = None
 
-    async def auto_create_topic(self, name):
+    async def auto_create_topic(self, name, assignment=UNASSIGNED):
         if self.refusal is not None:
             raise self.refusal
         self.made.append(name)
+        self.assignment = assignment
 
 
 def known(name):
@@ -280,10 +283,12 @@ def test_broker_that_has_become_the_controller_answers_what_it_asked(leaving, re
     controller.refusal = refusal
     world.link.serve(controller)
     own, run = world.link.ask_controller.own, world.runtime.scheduler.run
-    body = CreateTopicsRequest(topics=[CreatableTopic(name="t")])
+    replicas = [CreatableReplicaAssignment(partition_index=0, broker_ids=[2, 1])]
+    body = CreateTopicsRequest(topics=[CreatableTopic(name="t", assignments=replicas)])
     (result,) = run(own[CreateTopicsRequest](body)).topics
     assert result.name == "t"
     if refusal is None:
+        assert controller.assignment == {0: (2, 1)}
         run(own[FindCoordinatorRequest](FindCoordinatorRequest(coordinator_keys=["x"])))
         assert (result.error_code, controller.made) == (0, ["t", "x"])
     else:

@@ -39,6 +39,7 @@ class BrokerNodes:
         self._wanted: dict[str, bytes] = {}
         self._made: set[str] = set()
         self._is_busy = False
+        self._said = ""
         self._watch: Watch | None = None
 
     def start(self, host: str, port: int, topics: dict[str, int]) -> None:
@@ -83,10 +84,16 @@ class BrokerNodes:
                 for path in missing:
                     await self._create(path)
         except KafkaError as error:
-            logger.warning("the nodes of the first design are made later: %s", error)
+            self._warn(error.message)
             self._runtime.scheduler.call_later(REGISTRY_RETRY_MS, self._begin)
         finally:
             self._is_busy = False
+
+    def _warn(self, reason: str) -> None:
+        """Say once why nodes are made later: it is tried again and again."""
+        if reason != self._said:
+            self._said = reason
+            logger.warning("the nodes of the first design are made later: %s", reason)
 
     async def _create(self, path: str) -> None:
         data = self._wanted.get(path)
@@ -98,5 +105,7 @@ class BrokerNodes:
         except NodeExistsError:
             stat = await self._registry.exists(path)
             if stat is None or not stat.is_own:
-                raise
+                raise NodeExistsError(
+                    f"{path} is of another session; that of a killed process ends by itself"
+                ) from None
         self._made.add(path)

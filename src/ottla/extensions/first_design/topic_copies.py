@@ -179,14 +179,29 @@ class PartitionCopy:
         """The partition of today, which this broker must lead; its topic is made."""
         broker = self._broker
         if broker.cache.topic(self._target.topic) is None:
-            await broker.create_topic(self._target.topic)
+            await self._make_topic()
         partition = broker.replica_manager.partitions.get(self._target)
         if partition is None or not partition.is_leader:
             raise KafkaError.of(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"this broker does not lead {self._target}, or the topic has not got it",
+                f"this broker does not lead {self._target}, or the topic has not got it; ottla "
+                "leader-election and reassign-partitions change leaders",
             )
         return partition
+
+    async def _make_topic(self) -> None:
+        """Make the topic of today; among several brokers, this one leads all of its partitions."""
+        broker, topic, own = self._broker, self._target.topic, self._broker.broker_id
+        others = [each for each in broker.cache.brokers if each != own]
+        followers = broker.config.default_replication_factor - 1
+        if broker.link is None or len(others) < followers:
+            await broker.create_topic(topic)
+            return
+        assignment = {
+            number: (own, *(others[(number + place) % len(others)] for place in range(followers)))
+            for number in range(self._logs.partition_count(self._source.topic_partition.topic))
+        }
+        await broker.link.create_topic(topic, assignment)
 
     async def _find(self, log: Log) -> CopyPlace:
         """Where copying continues: by the last header, else the checkpoint, else the beginning."""
