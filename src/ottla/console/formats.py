@@ -10,7 +10,7 @@ from markupsafe import Markup
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-UNITS: Final = ("B", "KB", "MB", "GB", "TB", "PB")
+UNITS: Final = ("B", "KB", "MB", "GB", "TB", "PB", "EB")
 BYTES_IN_UNIT: Final = 1024
 NOTHING: Final = "–"
 AGES: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
