@@ -9,6 +9,7 @@ from ottla.cli.command_error import CommandError, UsageError
 from ottla.clients.admin.descriptions import ConfigResource
 from ottla.errors import KafkaError
 from ottla.protocol.configs import ConfigResourceType
+from ottla.security import acls
 from ottla.security.acls import (
     CLUSTER,
     WILDCARD_PRINCIPAL,
@@ -51,17 +52,11 @@ def explain(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
 
 def who_can(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
     """List the principals that may do all the operations: those that ACLs name, and super users."""
-
     table = load_table(source, terminal)
-    resource, host = asked_resource(arguments), arguments.host or "*"
-    operations = asked_operations(arguments)
-    known = {entry.principal for _, entry in table} | {str(each) for each in table.super_users}
-    for who in sorted(known | {WILDCARD_PRINCIPAL}):
-        decisions = [table.decide(principal(who), host, each, resource) for each in operations]
-        if not all(decision.is_allowed for decision in decisions):
-            continue
-        binding = decisions[0].binding
-        why = decisions[0].reason if binding is None else f"{binding.pattern} {binding.entry}"
+    host, operations = arguments.host or "*", asked_operations(arguments)
+    for who, decision in acls.who_can(table, host, operations, asked_resource(arguments)):
+        binding = decision.binding
+        why = decision.reason if binding is None else f"{binding.pattern} {binding.entry}"
         others = " (everybody else)" if who == WILDCARD_PRINCIPAL else ""
         terminal.print(f"{who}{others}: {why}")
     return 0

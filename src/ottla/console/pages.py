@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ottla.console.access_pages import ACCESS_PAGES
 from ottla.console.broker_pages import BROKER_PAGES
 from ottla.console.group_pages import GROUP_CHANGES, GROUP_PAGES, groups_behind
 from ottla.console.group_reset import RESET_CHANGES, RESET_PAGES
@@ -33,6 +34,7 @@ PAGES: Final[tuple[ConsolePage, ...]] = (
     *RESET_PAGES,
     *TRANSACTION_PAGES,
     *BROKER_PAGES,
+    *ACCESS_PAGES,
 )
 CHANGES: Final[tuple[ConsoleChange, ...]] = (
     *PRODUCE_CHANGES,

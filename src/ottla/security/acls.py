@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import cache, cached_property, lru_cache
 from typing import Any, Final, NamedTuple, Self
@@ -575,3 +575,20 @@ class AclTable:
                 for entry in self._about_principal(pattern, name)
             )
         }
+
+
+def who_can(
+    table: AclTable, host: str, operations: Sequence[AclOperation], resource: Resource
+) -> list[tuple[str, Decision]]:
+    """The principals that may do all the operations, with the decision about the first of these.
+
+    They are those that ACLs name and super users; the wildcard stands for everybody else.
+    """
+    known = {entry.principal for _, entry in table} | {str(each) for each in table.super_users}
+    found = []
+    for who in sorted(known | {WILDCARD_PRINCIPAL}):
+        principal = KafkaPrincipal.parse(who)
+        decisions = [table.decide(principal, host, each, resource) for each in operations]
+        if all(decision.is_allowed for decision in decisions):
+            found.append((who, decisions[0]))
+    return found
