@@ -54,6 +54,11 @@ LOOKS_LIKE_CONDITION: Final = re.compile(
     r"[=<>]|\b(?:is\s+(?:not\s+)?null|in\s*\(|like\s+'|contains\s+'|between\s)", re.IGNORECASE
 )
 QUOTED: Final = re.compile(r'"[^"]*"|\S+')
+SIMPLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9 _.-]*")
+"""Texts that are no numbers, and whose letters JSON escapes only as `\\u0041`."""
+DECODER: Any = json.JSONDecoder(parse_float=Decimal)
+SCAN: Final[Callable[[str, int], tuple[Any, int]]] = DECODER.scan_once
+ESCAPE: Final = b"\\u"
 PLAIN: Final = ("partition", "offset", "timestamp", "size")
 
 
@@ -70,9 +75,16 @@ class Condition(NamedTuple):
 
     test: Test
     conjuncts: list[Conjunct]
+    needles: list[tuple[bytes, ...]]
+    """Of each at least one is among the bytes of a record that passes."""
     is_words: bool
     words: str
     """The condition in a sentence of its own."""
+
+    def may_have(self, payload: bytes | memoryview) -> bool:
+        """Whether a record that passes may be among these bytes of many records."""
+        data = bytes(payload)
+        return all(any(each in data for each in needle) for needle in self.needles)
 
 
 class Token(NamedTuple):
@@ -89,19 +101,24 @@ def condition_of(text: str, now_ms: int) -> Condition:
         raise Refused(f"a condition may have {LONGEST:,} letters")
     if not LOOKS_LIKE_CONDITION.search(re.sub(r'"[^"]*"', "", text)):
         words = [each.strip('"') for each in QUOTED.findall(text) if each.strip('"')]
-        return Condition(contains_all(words), [], True, " and ".join(f"“{w}”" for w in words))
+        needles: list[tuple[bytes, ...]] = [
+            (word.encode(), json.dumps(word)[1:-1].encode()) for word in words
+        ]
+        understood = " and ".join(f"“{word}”" for word in words)
+        return Condition(contains_all(needles), [], needles, True, understood)
     parser = Parser(tokens_of(text), now_ms)
     test = parser.condition()
     parser.end()
-    return Condition(test, parser.conjuncts if not parser.has_or else [], False, text)
+    if parser.has_or:
+        return Condition(test, [], [], False, text)
+    return Condition(test, parser.conjuncts, parser.needles, False, text)
 
 
-def contains_all(words: list[str]) -> Test:
+def contains_all(needles: list[tuple[bytes, ...]]) -> Test:
     """A test for words that must all be in the key, the value or the headers, as bytes.
 
     In JSON a word may be written with escapes, and is found so as well.
     """
-    needles = [(word.encode(), json.dumps(word)[1:-1].encode()) for word in words]
 
     def has(record: FoundRecord, plain: bytes, escaped: bytes) -> bool:
         value, key = record.value, record.key
@@ -139,6 +156,7 @@ class Parser:
 
     def __init__(self, tokens: list[Token], now_ms: int) -> None:
         self.conjuncts: list[Conjunct] = []
+        self.needles: list[tuple[bytes, ...]] = []
         self.has_or = False
         self._tokens = tokens
         self._now_ms = now_ms
@@ -206,6 +224,8 @@ class Parser:
         other, read_other = self._operand(name)
         if name in (*PLAIN, "key") and not other and not self._negations:
             self.conjuncts.append(Conjunct(name, sign, read_other(None)))  # type: ignore[arg-type]
+        if sign == "=" and not other and not self._negations:
+            self._note_needle(name, read_other(None))  # type: ignore[arg-type]
         compare = COMPARE[sign]
 
         def test(record: FoundRecord) -> bool:
@@ -219,6 +239,11 @@ class Parser:
                 return False
 
         return test
+
+    def _note_needle(self, name: str, value: object) -> None:
+        """A text stands in the bytes of a record as it is, or in JSON with an escape somewhere."""
+        if isinstance(value, str) and SIMPLE.fullmatch(value) and name not in PLAIN:
+            self.needles.append((value.encode(), ESCAPE))
 
     def _like(self, read: Read) -> Test:
         matches = like(self._literal("text"))
@@ -378,10 +403,22 @@ def _text(data: bytes | None) -> str | None:
     return None if data is None else data.decode("utf-8", "replace")
 
 
+def parsed(data: bytes) -> Any:
+    """JSON with exact numbers, read as fast as Python can; ValueError for other bytes."""
+    text = data.decode()
+    try:
+        value, end = SCAN(text, 0)
+    except (StopIteration, ValueError):  # it begins with blanks, or has thousands of digits
+        return parse_exactly(text)
+    if end < len(text) and text[end:].strip():
+        raise ValueError("there is more behind the JSON")
+    return value
+
+
 def at_path(data: bytes | None, path: list[str]) -> Any:
     """The value at a path of some JSON, numbers exact; None where there is none."""
     try:
-        found = None if data is None else parse_exactly(data)
+        found = None if data is None else parsed(data)
     except (ValueError, RecursionError):
         return None
     for name in path:
@@ -405,6 +442,8 @@ def _exact(value: Any) -> Any:
 
 def alike(left: Any, right: Any) -> tuple[Any, Any]:
     """Two values as they are compared: a text beside a number is one where it can be."""
+    if type(left) is type(right):
+        return left, right
     for one, other in ((left, right), (right, left)):
         if (
             isinstance(one, str)

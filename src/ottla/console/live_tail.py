@@ -15,7 +15,7 @@ from ottla.config.client_config import ConsumerConfig
 from ottla.console.conditions import condition_of
 from ottla.console.page import ConsoleStream, Data, StreamEvent, Visit
 from ottla.console.record_query import cursor_of, cursor_text, wanted_partitions
-from ottla.console.record_source import FoundRecord, RecordSource, Span, records_of
+from ottla.console.record_source import FoundRecord, RecordSource, Span, read_part
 from ottla.console.records import Shower
 from ottla.console.refusals import NotFound, Refused
 from ottla.errors import ErrorCode, KafkaError
@@ -126,7 +126,7 @@ class LiveTail:
             if isinstance(chunk, KafkaError):
                 await self._after(partition, chunk)
                 continue
-            records = records_of(partition.partition, chunk, spans[partition])
+            records = read_part(partition.partition, chunk, spans[partition]).records
             self._positions[partition] = chunk.next_offset
             self._came += len(records)
             wanted += records if self._test is None else filter(self._test, records)

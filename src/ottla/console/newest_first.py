@@ -8,15 +8,17 @@ oldest that was read of it. Where a partition's timestamps run backwards this is
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.clients.partition_reader import Chunk
 from ottla.console.record_source import (
     PARTITION_BYTES,
     FoundRecord,
+    ReadPart,
     RecordSource,
     Span,
-    records_of,
+    read_part,
     size_of,
 )
 from ottla.errors import KafkaError
@@ -40,6 +42,13 @@ class Limits(NamedTuple):
     records: int = 20_000
     bytes: int = 16 * 1024 * 1024
     ms: int = 5_000
+
+
+class Wanted(NamedTuple):
+    """A test for records, and one for the bytes of many: False where none of them can pass."""
+
+    test: Callable[[FoundRecord], bool] | None
+    may_have: Callable[[bytes | memoryview], bool] | None = None
 
 
 class Backwards(Value, eq=False):
@@ -76,13 +85,13 @@ class NewestFirst:
         clock: Clock,
         spans: Mapping[TopicPartition, Span],
         limits: Limits = Limits(),  # noqa: B008 - it is a constant
-        is_wanted: Callable[[FoundRecord], bool] | None = None,
+        wanted: Wanted | None = None,
         step: int = 50,
     ) -> None:
         self._source = source
         self._clock = clock
         self._limits = limits
-        self._is_wanted = is_wanted
+        self._is_wanted, self._may_have = wanted or Wanted(None)
         self._began_ms = clock.monotonic_ms()
         self._stalls = 0
         self._walks = [Backwards(each, *span, step, []) for each, span in spans.items()]
@@ -147,71 +156,88 @@ class NewestFirst:
 
     async def _extend(self, walks: list[Backwards]) -> None:
         """Read one more window of each, forwards, until all of them are read."""
-        windows = {w.partition: Span(max(w.start, w.unread - w.step), w.unread) for w in walks}
-        by_partition = {walk.partition: walk for walk in walks}
-        found: dict[TopicPartition, list[FoundRecord]] = {each: [] for each in windows}
-        pending = dict(windows)
-        while pending:
+        windows = {walk.partition: Window(walk) for walk in walks}
+        while pending := {each: window.rest for each, window in windows.items() if window.rest}:
             chunks = await self._source.fetch(pending, partition_bytes=self._fetch_bytes)
-            before = dict(pending)
             for partition, chunk in chunks.items():
-                self._add(by_partition[partition], chunk, pending, found, windows)
-            if pending == before:
+                self._add(windows[partition], chunk)
+            if pending == {each: window.rest for each, window in windows.items()}:
                 self._stalls += 1
                 if self._stalls >= STALLS:
                     return
         for walk in walks:
             if walk.partition.partition not in self.errors:
-                self._finish(walk, windows[walk.partition], found[walk.partition])
+                self._finish(walk, windows[walk.partition])
 
     @property
     def _fetch_bytes(self) -> int:
         return PARTITION_BYTES if self._is_wanted is None else 4 * PARTITION_BYTES
 
-    def _add(
-        self,
-        walk: Backwards,
-        chunk: Chunk | KafkaError,
-        pending: dict[TopicPartition, Span],
-        found: dict[TopicPartition, list[FoundRecord]],
-        windows: dict[TopicPartition, Span],
-    ) -> None:
-        """Take in what a fetch has brought of a window."""
-        where, span = walk.partition, pending[walk.partition]
+    def _add(self, window: Window, chunk: Chunk | KafkaError) -> None:
+        """Take in the answer of a fetch."""
+        number = window.walk.partition.partition
+        assert window.rest is not None, "a fetch was asked for it"
         try:
             if isinstance(chunk, KafkaError):
                 raise chunk
-            records = records_of(where.partition, chunk, span)
+            part = read_part(number, chunk, window.rest, self._may_have)
         except KafkaError as error:
-            self.errors[where.partition] = error.message
-            walk.unread = walk.start
-            del pending[where]
+            self.errors[number] = error.message
+            window.walk.unread = window.walk.start
+            window.end_now()
             return
-        found[where] += records
-        self.read_records += len(records)
+        self.read_records += part.number
         size = size_of(chunk)
         self.read_bytes += size
-        if chunk.next_offset >= span.end:
-            del pending[where]
-            return
-        begin = next_begin(span, chunk.next_offset, size)
-        if begin > chunk.next_offset:
-            found[where] = []
-            windows[where] = Span(begin, windows[where].end)
-        pending[where] = Span(begin, span.end)
+        window.add(part, chunk.next_offset, size if self._is_wanted is None else 0)
 
-    def _finish(self, walk: Backwards, window: Span, records: list[FoundRecord]) -> None:
+    def _finish(self, walk: Backwards, window: Window) -> None:
         """A window is read: its wanted records can be handed out."""
         walk.unread = window.start
-        if len(records) < walk.step // 2:
+        if window.count < walk.step // 2:
             walk.step = min(2 * walk.step, LARGEST_STEP)  # compaction has left few
-        if records:
-            times = [each.timestamp_ms for each in records]
-            if max(times) > walk.bound_ms or times != sorted(times):
+        if window.times:
+            if not window.is_ordered or window.times[-1][1] > walk.bound_ms:
                 self.out_of_order.add(walk.partition.partition)
-            walk.bound_ms = min(walk.bound_ms, *times)
-        wanted = records if self._is_wanted is None else [r for r in records if self._is_wanted(r)]
-        walk.buffer = wanted + walk.buffer
+            walk.bound_ms = min(walk.bound_ms, *(oldest for oldest, _ in window.times))
+        is_wanted = self._is_wanted
+        found = window.records
+        walk.buffer = (found if is_wanted is None else list(filter(is_wanted, found))) + walk.buffer
+
+
+class Window:
+    """Offsets of a partition that are read forwards, before the walk continues backwards."""
+
+    def __init__(self, walk: Backwards) -> None:
+        self.walk = walk
+        self.start = max(walk.start, walk.unread - walk.step)
+        self.rest: Span | None = Span(self.start, walk.unread)
+        """What is left to read; None once all was read."""
+        self.records: list[FoundRecord] = []
+        self.count = 0
+        self.times: list[tuple[int, int]] = []
+        self.is_ordered = True
+
+    def add(self, part: ReadPart, next_offset: int, size: int) -> None:
+        """Add the records up to an offset, of so many bytes; 0 where all of them are wanted."""
+        assert self.rest is not None, "a fetch was asked for it"
+        self.records += part.records
+        self.count += part.number
+        is_later = not self.times or not part.times or part.times[0][0] >= self.times[-1][1]
+        in_order = all(one[1] <= two[0] for one, two in pairwise(part.times))
+        self.is_ordered = self.is_ordered and part.is_ordered and is_later and in_order
+        self.times += part.times
+        if next_offset >= self.rest.end:
+            self.rest = None
+            return
+        begin = next_begin(self.rest, next_offset, size)
+        if begin > next_offset:
+            self.records, self.times, self.count, self.start = [], [], 0, begin
+        self.rest = Span(begin, self.rest.end)
+
+    def end_now(self) -> None:
+        """Read no more of it."""
+        self.rest = None
 
 
 def next_begin(span: Span, next_offset: int, size: int) -> int:

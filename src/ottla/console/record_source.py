@@ -16,7 +16,7 @@ from ottla.protocol.fetch import (
     FetchResponse,
     FetchTopic,
 )
-from ottla.record.record_batch import RecordBatch, batches
+from ottla.record.record_batch import MAGIC, RecordBatch, batches
 from ottla.structs import IsolationLevel, TopicPartition, by_topic
 
 if TYPE_CHECKING:
@@ -151,13 +151,60 @@ def batches_of(chunk: Chunk) -> Iterator[RecordBatch]:
         yield from batches(view)
 
 
-def records_of(partition: int, chunk: Chunk, span: Span) -> list[FoundRecord]:
-    """The records of a chunk within a span; KafkaError for a batch that cannot be read."""
+class ReadPart(NamedTuple):
+    """The records of a chunk that may be wanted, and facts of all that were in the span."""
+
+    records: list[FoundRecord]
+    number: int
+    """How many records there were."""
+    times: list[tuple[int, int]]
+    """Of each batch its first, or oldest, timestamp, and its newest."""
+    is_ordered: bool = True
+    """Whether the timestamps are in order, as far as the records were read one by one."""
+
+
+def read_part(
+    partition: int,
+    chunk: Chunk,
+    span: Span,
+    may_have: Callable[[bytes | memoryview], bool] | None = None,
+) -> ReadPart:
+    """Read the records of a chunk within a span; KafkaError for a batch that cannot be read.
+
+    Batches of whose bytes `may_have` is false are not taken apart: their records are only counted.
+    """
+    records: list[FoundRecord] = []
+    times, count, is_ordered = [], 0, True
+    for batch in batches_of(chunk):
+        if may_have is not None and _is_passed_over(batch, span, may_have):
+            count += batch.record_count
+            times.append((batch.base_timestamp, batch.max_timestamp))
+            continue
+        some = records_of(partition, batch, span)
+        if some:
+            own = [each.timestamp_ms for each in some]
+            is_ordered = is_ordered and own == sorted(own)
+            times.append((min(own), max(own)))
+            count += len(some)
+            records += some
+    return ReadPart(records, count, times, is_ordered)
+
+
+def _is_passed_over(
+    batch: RecordBatch, span: Span, may_have: Callable[[bytes | memoryview], bool]
+) -> bool:
+    """Whether no record of a batch is wanted; one that reaches beyond the span is looked at."""
+    if batch.magic != MAGIC or batch.base_offset < span.start or batch.next_offset > span.end:
+        return False
+    return not may_have(batch.payload())
+
+
+def records_of(partition: int, batch: RecordBatch, span: Span) -> list[FoundRecord]:
+    """The records of a batch within a span."""
     start, end = span
     new = tuple.__new__
     return [
         new(FoundRecord, (partition, offset, time_ms, key, value, headers))
-        for batch in batches_of(chunk)
         for offset, time_ms, key, value, headers in batch.records()
         if start <= offset < end
     ]

@@ -15,9 +15,9 @@ from ottla.config.client_config import ConsumerConfig
 from ottla.console.conditions import condition_of
 from ottla.console.decoding import Hiding
 from ottla.console.masks import mask_of, masks_of
-from ottla.console.newest_first import FoundRecords, Limits, NewestFirst, found_by
+from ottla.console.newest_first import FoundRecords, Limits, NewestFirst, Wanted, found_by
 from ottla.console.record_search import encoded
-from ottla.console.record_source import FoundRecord, RecordSource, Span
+from ottla.console.record_source import RecordSource, Span
 from ottla.network.timing import Deadline
 from ottla.runtime.runtime import real_runtime
 from ottla.structs import IsolationLevel, TopicPartition
@@ -61,7 +61,7 @@ async def _walk(
     began_ms = said_ms = clock.monotonic_ms()
     spans = {TopicPartition(job["topic"], each): Span(*span) for each, *span in job["spans"]}
     step = max(1_000, STEP // max(1, len(spans)))
-    walk = NewestFirst(source, clock, spans, LIMITS, test_of(job), step)
+    walk = NewestFirst(source, clock, spans, LIMITS, wanted_by(job), step)
 
     def on_step() -> None:
         nonlocal said_ms
@@ -73,11 +73,13 @@ async def _walk(
     return found_by(walk, taken, clock.monotonic_ms() - began_ms)
 
 
-def test_of(job: dict[str, Any]) -> Callable[[FoundRecord], bool]:
+def wanted_by(job: dict[str, Any]) -> Wanted:
     """The test that a record must pass; it sees nothing that is masked."""
-    test = condition_of(job["text"], job["now_ms"]).test
+    condition = condition_of(job["text"], job["now_ms"])
     hide = Hiding(masks_of(map(mask_of, job["masks"]), job["topic"]))
-    return (lambda record: test(hide(record))) if hide.is_needed else test
+    if not hide.is_needed:
+        return Wanted(condition.test, condition.may_have if condition.needles else None)
+    return Wanted(lambda record: condition.test(hide(record)))
 
 
 def main() -> None:

@@ -147,3 +147,25 @@ def test_number_that_is_none_is_compared_as_text():
 
     assert not condition_of("value.a = 1", NOW).test(record)
     assert condition_of("value.b > 1", NOW).test(record)
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "may_pass"),
+    [
+        ("error", b"an error", True),
+        ("error", b"nothing", False),
+        ("ż", b"\\u017c", True),
+        ("value.a = 'open'", b"closed", False),
+        ("value.a = 'open'", b"op\\u0065n", True),
+        ("value.a = 'open' or offset = 1", b"closed", True),
+        ("not value.a = 'open'", b"closed", True),
+        ("value.a = '12'", b"no number", True),
+        ("value.a <> 'open'", b"closed", True),
+    ],
+)
+def test_bytes_of_many_records_are_passed_over_by_literals(text, data, may_pass):
+    """Where no record among them can pass; escapes of JSON are looked at."""
+    condition = condition_of(text, NOW)
+
+    assert condition.may_have(data) is may_pass
+    assert condition.may_have(memoryview(data)) is may_pass

@@ -9,8 +9,8 @@ from topics_of_records import START, interleaved, send
 from visitor import Visitor, visit
 
 from ottla.clients.partition_reader import Chunk
-from ottla.console.newest_first import Limits, NewestFirst
-from ottla.console.record_source import FoundRecord, RecordSource, Span
+from ottla.console.newest_first import Limits, NewestFirst, Wanted
+from ottla.console.record_source import FoundRecord, ReadPart, RecordSource, Span
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime import SystemClock
 from ottla.structs import TopicPartition
@@ -53,7 +53,7 @@ def test_wanted_records_are_found_in_order(ottla_fresh_broker):
     async def walk(visitor: Visitor) -> None:
         await visitor.app.cluster.snapshot()
         spans = dict.fromkeys(range(3), (0, 20))
-        found = walk_of(visitor, spans, step=4, is_wanted=lambda r: r.key == b"k1")
+        found = walk_of(visitor, spans, step=4, wanted=Wanted(lambda r: r.key == b"k1"))
         taken = await found.take(100)
         assert [each.timestamp_ms for each in taken] == [
             START + n * 10 for n in range(59, -1, -1) if n % 5 == 1
@@ -69,7 +69,7 @@ def test_walk_ends_at_its_limits(ottla_fresh_broker):
 
     async def walk(visitor: Visitor) -> None:
         await visitor.app.cluster.snapshot()
-        never = {"is_wanted": lambda r: r.value.startswith(b'{"id": 0,'), "step": 5}
+        never = {"wanted": Wanted(lambda r: r.value.startswith(b'{"id": 0,')), "step": 5}
         found = walk_of(visitor, dict.fromkeys(range(3), (0, 20)), limits=Limits(20), **never)
         assert await found.take(10) == []
         assert found.is_spent
@@ -127,18 +127,21 @@ class Gaps:
             for where, span in spans.items()
         }
 
+    def read(self, partition, chunk, span, may_have=None) -> ReadPart:
+        """In the place of `read_part`."""
+        found = [
+            FoundRecord(partition, offset, at_ms, None, b"x")
+            for offset, at_ms in self.records[partition].items()
+            if span.start <= offset < span.end
+        ]
+        times = [(each.timestamp_ms, each.timestamp_ms) for each in found]
+        return ReadPart(found, len(found), times)
+
 
 def test_empty_ranges_are_passed_by_steps_that_double(monkeypatch):
     """As compaction leaves them; a partition that cannot be read is named."""
     source = Gaps({0: {5: START}})
-    monkeypatch.setattr(
-        "ottla.console.newest_first.records_of",
-        lambda partition, chunk, span: [
-            FoundRecord(partition, offset, at_ms, None, b"x")
-            for offset, at_ms in source.records[partition].items()
-            if span.start <= offset < span.end
-        ],
-    )
+    monkeypatch.setattr("ottla.console.newest_first.read_part", source.read)
     spans = {TopicPartition("a", 0): Span(0, 1_000_000), TopicPartition("a", 1): Span(0, 9)}
     walk = NewestFirst(source, SystemClock(), spans)
 
@@ -163,14 +166,7 @@ def test_any_records_come_in_the_order_of_time(monkeypatch):
             for count in [chance.randint(0, 60)]
         }
         source = Gaps(table)
-        monkeypatch.setattr(
-            "ottla.console.newest_first.records_of",
-            lambda partition, chunk, span, source=source: [
-                FoundRecord(partition, offset, at_ms, None, b"x")
-                for offset, at_ms in source.records[partition].items()
-                if span.start <= offset < span.end
-            ],
-        )
+        monkeypatch.setattr("ottla.console.newest_first.read_part", source.read)
         spans = {TopicPartition("a", each): Span(0, 400) for each in table}
         walk = NewestFirst(source, SystemClock(), spans, step=chance.randint(1, 50))
         taken = asyncio.run(walk.take(chance.randint(1, 80)))
