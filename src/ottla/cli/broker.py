@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
+from ottla.cli.console_process import ConsoleProcess, add_console
 from ottla.cli.host_checks import warn_at_start
 from ottla.cli.jmx_options import metrics_listener
 from ottla.cli.json_log import log_as_json
@@ -54,6 +55,7 @@ class BrokerCommand(Command):
             help="Take over partitions that Apache Kafka, or a lost registry, left in log.dirs. "
             "This cannot be undone: Kafka does not start on the directory afterwards.",
         )
+        add_console(parser)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         with collector_paused():
@@ -72,13 +74,15 @@ class BrokerCommand(Command):
             warn_at_start(config)
 
         raise_open_files_limit()
+        console = ConsoleProcess(terminal)
         try:
-            return run_broker(config)
+            return run_broker(config, console.start_at if arguments.console else None)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-
             raise in_use(error) from error
+        finally:
+            console.stop()
 
 
 def asks_for_jmx() -> bool:

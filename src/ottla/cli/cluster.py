@@ -11,6 +11,7 @@ from ottla.cli import jmx_options
 from ottla.cli.cluster_servers import ClusterLayout, lock
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
+from ottla.cli.console_process import ConsoleProcess, add_console
 from ottla.cli.options import whole_number
 from ottla.cli.property_files import add_overrides, overrides
 from ottla.cli.server_process import Child
@@ -72,6 +73,7 @@ class ClusterCommand(Command):
             f"Default: {DEFAULT_ZOOKEEPER_PORT}.",
         )
         add_overrides(parser, "A setting of every broker; may be repeated.")
+        add_console(parser)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
 
@@ -86,13 +88,16 @@ class ClusterCommand(Command):
         zookeeper_jars()
         with lock(layout.data_dir):
             layout.write()
-            return ClusterRun(layout, terminal).run()
+            return ClusterRun(layout, terminal, with_console=arguments.console).run()
 
 
 class ClusterRun:
     """The child processes of one run; none of them outlives it."""
 
-    def __init__(self, layout: ClusterLayout, terminal: Terminal) -> None:
+    def __init__(
+        self, layout: ClusterLayout, terminal: Terminal, *, with_console: bool = False
+    ) -> None:
+        self._console = ConsoleProcess(terminal) if with_console else None
         self.layout = layout
         self.terminal = terminal
         self.children: list[Child] = []
@@ -118,6 +123,8 @@ class ClusterRun:
         for child in self.children[1:]:
             self._welcome(child)
         self._say(f"The cluster is ready: --bootstrap-server {self.layout.bootstrap_servers}")
+        if self._console is not None:
+            self._console.start(self.layout.bootstrap_servers)
 
     def _welcome(self, child: Child) -> None:
         child.wait_until_ready()
@@ -141,6 +148,8 @@ class ClusterRun:
     def _stop(self) -> None:
         """Brokers first, ZooKeeper last; an interrupt meanwhile kills all at once."""
         try:
+            if self._console is not None:
+                self._console.stop()
             for child in reversed(self.children):
                 if child.is_running:
                     self._stop_child(child)

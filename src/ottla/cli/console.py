@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
@@ -60,6 +61,9 @@ class ConsoleCommand(Command):
         parser.add_argument(
             "--name", metavar="TEXT", help="The name of the cluster at the top of each page."
         )
+        add_flag(
+            parser, "--end-with-input", "End when standard input does: with what has started it."
+        )
         add_flag(parser, "--read-only", "Without everything that changes something.")
         add_flag(parser, "--hide-records", "Without keys, values and headers of records.")
         add_repeated(
@@ -83,7 +87,9 @@ class ConsoleCommand(Command):
             terminal.out.flush()
 
         try:
-            run_console(settings, say, tls)
+            run_console(
+                settings, say, tls, sys.stdin.fileno() if arguments.end_with_input else None
+            )
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise

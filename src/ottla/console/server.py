@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
@@ -35,6 +36,17 @@ class ConsoleServer(uvicorn.Server):
         super().__init__(config)
         self._on_ready = on_ready
 
+    def end_with(self, lifeline: int) -> None:
+        """End when the input at a file descriptor does."""
+        loop = asyncio.get_running_loop()
+
+        def look() -> None:
+            if not os.read(lifeline, 1024):
+                loop.remove_reader(lifeline)
+                self.should_exit = True
+
+        loop.add_reader(lifeline, look)
+
     async def startup(self, sockets: list[Any] | None = None) -> None:
         await super().startup(sockets)
         self._on_ready()
@@ -49,24 +61,31 @@ class TlsFiles:
 
 
 def run_console(
-    settings: ConsoleSettings, say: Callable[[str], object], tls: TlsFiles | None = None
+    settings: ConsoleSettings,
+    say: Callable[[str], object],
+    tls: TlsFiles | None = None,
+    lifeline: int | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; `say` gets the lines for the terminal.
 
-    Raises OSError where the address is in use.
+    It also ends with the input at the file descriptor `lifeline`. Raises OSError where the address
+    is in use.
     """
-    asyncio.run(serve(settings, say, tls))
+    asyncio.run(serve(settings, say, tls, lifeline))
 
 
 async def serve(
-    settings: ConsoleSettings, say: Callable[[str], object], tls: TlsFiles | None = None
+    settings: ConsoleSettings,
+    say: Callable[[str], object],
+    tls: TlsFiles | None = None,
+    lifeline: int | None = None,
 ) -> None:
     """The same on the running loop."""
     runtime = real_runtime(asyncio.get_running_loop(), background_workers=2)
     sockets = runtime.network.listen(settings.host, settings.port, backlog=WAITING_BROWSERS)
     settings = replace(settings, port=sockets[0].getsockname()[1])
     try:
-        await _serve_on(sockets, runtime, settings, say, tls)
+        await _serve_on(sockets, runtime, settings, say, tls, lifeline)
     finally:
         for each in sockets:
             each.close()
@@ -79,27 +98,25 @@ async def _serve_on(
     settings: ConsoleSettings,
     say: Callable[[str], object],
     tls: TlsFiles | None,
+    lifeline: int | None,
 ) -> None:
     address = url_of(settings, tls)
     sessions = Sessions(
         settings.has_token,
         lambda token: say(f"A browser has come in; for another one: {address}?token={token}"),
     )
-
-    def on_ready() -> None:
-        token = sessions.token
-        say(
-            f"The console of {settings.bootstrap_servers} is ready at {address}"
-            + (f"?token={token}" if token else "")
-        )
-
+    entrance = f"{address}?token={sessions.token}" if sessions.token else address
+    ready = f"The console of {settings.bootstrap_servers} is ready at {entrance}"
     cluster = ConsoleCluster(runtime, settings)
     cluster.start()
     for kind in COLLECTORS:
         runtime.scheduler.spawn(cluster.part(kind).run(), kind.__name__)
     app = ConsoleApp(cluster, settings, sessions, PAGES, CHANGES, STREAMS)
+    server = ConsoleServer(http_config(app, tls), lambda: say(ready))
+    if lifeline is not None:
+        server.end_with(lifeline)
     try:
-        await ConsoleServer(http_config(app, tls), on_ready).serve(sockets)
+        await server.serve(sockets)
     finally:
         cluster.close()
 

@@ -6,10 +6,12 @@ import asyncio
 import gc
 import logging
 import signal
+from collections.abc import Callable, Sequence
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.runtime import BACKGROUND_WORKERS, FullCollections, real_runtime
 from ottla.server.broker import Broker
+from ottla.structs import EndPoint
 from ottla.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -21,7 +23,11 @@ def worker_count(config: BrokerConfig) -> int:
     return max(BACKGROUND_WORKERS, recovering)
 
 
-async def serve(config: BrokerConfig) -> int:
+OnReady = Callable[[Sequence[EndPoint]], object]
+"""Called with the listeners of a broker that takes requests."""
+
+
+async def serve(config: BrokerConfig, on_ready: OnReady | None = None) -> int:
     """Run a broker on this loop until SIGTERM or SIGINT; 1 if its log directories failed."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -43,13 +49,15 @@ async def serve(config: BrokerConfig) -> int:
         f"Ottla {__version__}: broker {broker.broker_id} is ready at {listeners} ({took_ms} ms)",
         flush=True,
     )
+    if on_ready is not None:
+        on_ready(broker.end_points)
     await stop.wait()
     logger.info("broker %d is stopping", broker.broker_id)
     await broker.shutdown()
     return 1 if broker.log_dir_failures.is_fatal else 0
 
 
-def run_broker(config: BrokerConfig) -> int:
+def run_broker(config: BrokerConfig, on_ready: OnReady | None = None) -> int:
     """Run a broker in this process until a signal stops it; returns the exit status."""
     with asyncio.Runner() as runner:
-        return runner.run(serve(config))
+        return runner.run(serve(config, on_ready))

@@ -14,7 +14,9 @@ from ottla.config.broker_config import BrokerConfig
 def started(monkeypatch):
     """The settings with which brokers were started; none is started for real."""
     configs: list[BrokerConfig] = []
-    monkeypatch.setattr("ottla.cli.broker.run_broker", lambda config: configs.append(config) or 0)
+    monkeypatch.setattr(
+        "ottla.cli.broker.run_broker", lambda config, on_ready=None: configs.append(config) or 0
+    )
     return configs
 
 
