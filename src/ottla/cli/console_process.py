@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.jmx_options import without_jmx
 from ottla.cli.options import add_flag
+from ottla.config.metrics_config import LOOPBACK
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from ottla.cli.terminal import Terminal
     from ottla.structs import EndPoint
 
-HOST: Final = "127.0.0.1"
 PORT: Final = 8090
 STOP_S: Final = 5.0
 PLAIN: Final = "PLAINTEXT"
@@ -52,7 +52,7 @@ class ConsoleProcess:
                 "--console: no listener is PLAINTEXT; start `ottla console` with --command-config"
             )
             return
-        host = plain[0].host or HOST
+        host = plain[0].host or LOOPBACK
         self.start(f"[{host}]:{plain[0].port}" if ":" in host else f"{host}:{plain[0].port}")
 
     def start(self, servers: str) -> None:
@@ -61,7 +61,7 @@ class ConsoleProcess:
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-P", "-m", "ottla", "console", "-b", servers),
-                *("--listen", f"{HOST}:{PORT if is_free(PORT) else 0}", "--log-level", "WARN"),
+                *("--listen", f"{LOOPBACK}:{PORT if is_free(PORT) else 0}", "--log-level", "WARN"),
                 "--end-with-input",
             ],
             stdin=subprocess.PIPE,  # which ends with this process, however that ends
@@ -86,7 +86,7 @@ class ConsoleProcess:
 def is_free(port: int) -> bool:
     """Whether nobody listens at a port of this machine."""
     try:
-        with socket.create_server((HOST, port)):
+        with socket.create_server((LOOPBACK, port)):
             return True
     except OSError:
         return False

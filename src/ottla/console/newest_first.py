@@ -156,7 +156,7 @@ class NewestFirst:
 
     async def _extend(self, walks: list[Backwards]) -> None:
         """Read one more window of each, forwards, until all of them are read."""
-        windows = {walk.partition: Window(walk) for walk in walks}
+        windows = {walk.partition: ReadWindow(walk) for walk in walks}
         while pending := {each: window.rest for each, window in windows.items() if window.rest}:
             chunks = await self._source.fetch(pending, partition_bytes=self._fetch_bytes)
             for partition, chunk in chunks.items():
@@ -173,7 +173,7 @@ class NewestFirst:
     def _fetch_bytes(self) -> int:
         return PARTITION_BYTES if self._is_wanted is None else 4 * PARTITION_BYTES
 
-    def _add(self, window: Window, chunk: Chunk | KafkaError) -> None:
+    def _add(self, window: ReadWindow, chunk: Chunk | KafkaError) -> None:
         """Take in the answer of a fetch."""
         number = window.walk.partition.partition
         assert window.rest is not None, "a fetch was asked for it"
@@ -191,7 +191,7 @@ class NewestFirst:
         self.read_bytes += size
         window.add(part, chunk.next_offset, size if self._is_wanted is None else 0)
 
-    def _finish(self, walk: Backwards, window: Window) -> None:
+    def _finish(self, walk: Backwards, window: ReadWindow) -> None:
         """A window is read: its wanted records can be handed out."""
         walk.unread = window.start
         if window.count < walk.step // 2:
@@ -205,7 +205,7 @@ class NewestFirst:
         walk.buffer = (found if is_wanted is None else list(filter(is_wanted, found))) + walk.buffer
 
 
-class Window:
+class ReadWindow:
     """Offsets of a partition that are read forwards, before the walk continues backwards."""
 
     def __init__(self, walk: Backwards) -> None:
