@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -29,6 +27,7 @@ from ottla.cli.options import (
 )
 from ottla.cli.property_files import load_properties
 from ottla.cli.terminal import Terminal, check_reachable, interruptible
+from ottla.clients.connect_rest import ConnectRefusedError, ConnectRest
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -358,23 +357,9 @@ def _offsets(arguments: Namespace, terminal: Terminal) -> int:
 
 def ask(arguments: Namespace, method: str, path: str, body: Any = None) -> Any:
     """The response of a worker; CommandError with its message if the worker refuses."""
-    url = arguments.url.rstrip("/") + path
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
-            content = answer.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            content = error.read()
-        raise CommandError(_message(content, error.code)) from None
+        return ConnectRest(arguments.url, LIMIT_S).ask(method, path, body)
+    except ConnectRefusedError as error:
+        raise CommandError(error.message) from None
     except OSError as error:
         raise CommandError(f"no worker answers at {arguments.url}: {error}") from error
-    return json.loads(content) if content else {}
-
-
-def _message(content: bytes, status: int) -> str:
-    try:
-        return str(json.loads(content)["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"the worker answered with status {status}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
+from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
@@ -64,6 +65,13 @@ class ConsoleCommand(Command):
         add_flag(
             parser, "--end-with-input", "End when standard input does: with what has started it."
         )
+        parser.add_argument(
+            "--connect",
+            metavar="URL",
+            type=connect_url,
+            default="",
+            help="A worker of Kafka Connect, as http://localhost:8083: connectors have pages then.",
+        )
         add_flag(parser, "--read-only", "Without everything that changes something.")
         add_flag(parser, "--hide-records", "Without keys, values and headers of records.")
         add_repeated(
@@ -119,7 +127,15 @@ def settings_of(arguments: Namespace) -> ConsoleSettings:
         read_only=arguments.read_only,
         hide_records=arguments.hide_records,
         masks=tuple(map(mask_of, arguments.mask)),
+        connect=arguments.connect,
     )
+
+
+def connect_url(text: str) -> str:
+    """The URL of `--connect`, which must be one of HTTP."""
+    if not text.startswith(("http://", "https://")):
+        raise ArgumentTypeError(f"takes a URL, as http://localhost:8083, not '{text}'")
+    return text
 
 
 def check_protection(arguments: Namespace) -> None:

@@ -33,3 +33,5 @@ class ConsoleSettings(Value, frozen=True):
     hide_records: bool = False
     """Whether keys, values and headers of records are shown nowhere."""
     masks: tuple[Mask, ...] = ()
+    connect: str = ""
+    """The URL of a worker of Kafka Connect, whose connectors have pages; empty for none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ottla.console.frame import link
 from ottla.console.group_look import look_at, observations_since
 from ottla.console.lag_causes import count, duration, explain
 from ottla.console.lag_collector import GroupLag, LagCollector
@@ -252,8 +253,6 @@ async def existing(visit: Visit, group_id: str) -> GroupLook:
 
 def group_path(group_id: str, page: str = "/group") -> str:
     """The path of a page of a group."""
-    from ottla.console.frame import link
-
     return link(page, id=group_id)
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 Data = dict[str, Any]
 
-RAIL: Final = ("Overview", "Topics", "Groups", "Transactions", "Brokers", "Access")
+RAIL: Final = ("Overview", "Topics", "Groups", "Transactions", "Brokers", "Access", "Connectors")
 """The entries of the left rail, in their order; those without a page are left out."""
 
 

@@ -6,6 +6,11 @@ from typing import Final
 
 from ottla.console.access_pages import ACCESS_PAGES
 from ottla.console.broker_pages import BROKER_PAGES
+from ottla.console.connector_pages import (
+    CONNECTOR_CHANGES,
+    CONNECTOR_PAGES,
+    connectors_failed,
+)
 from ottla.console.group_pages import GROUP_CHANGES, GROUP_PAGES, groups_behind
 from ottla.console.group_reset import RESET_CHANGES, RESET_PAGES
 from ottla.console.lag_collector import LagCollector
@@ -21,7 +26,7 @@ from ottla.console.transaction_pages import TRANSACTION_CHANGES, TRANSACTION_PAG
 COLLECTORS: Final = (LagCollector,)
 """What looks at the cluster as long as the console runs; `ConsoleCluster.part` has each."""
 
-WATCHERS: Final = (partitions_in_danger, groups_behind)
+WATCHERS: Final = (partitions_in_danger, groups_behind, connectors_failed)
 """What may want attention on the overview."""
 
 PAGES: Final[tuple[ConsolePage, ...]] = (
@@ -35,11 +40,13 @@ PAGES: Final[tuple[ConsolePage, ...]] = (
     *TRANSACTION_PAGES,
     *BROKER_PAGES,
     *ACCESS_PAGES,
+    *CONNECTOR_PAGES,
 )
 CHANGES: Final[tuple[ConsoleChange, ...]] = (
     *PRODUCE_CHANGES,
     *GROUP_CHANGES,
     *RESET_CHANGES,
     *TRANSACTION_CHANGES,
+    *CONNECTOR_CHANGES,
 )
 STREAMS: Final[tuple[ConsoleStream, ...]] = (*RECORD_STREAMS,)
