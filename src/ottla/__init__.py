@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ottla.clients.consumer.consumer_record import ConsumerRecord
     from ottla.clients.consumer.positions import LogTruncationError
     from ottla.clients.consumer.subscription_state import RebalanceListener
+    from ottla.clients.processing.processing import HandlerFailedError
     from ottla.clients.producer.producer import Producer
     from ottla.clients.producer.producer_batch import RecordMetadata
     from ottla.clients.producer.topic_handler import TopicHandler
@@ -31,6 +32,7 @@ __all__ = [
     "ConfigResource",
     "Consumer",
     "ConsumerRecord",
+    "HandlerFailedError",
     "KafkaError",
     "LogTruncationError",
     "NewTopic",
@@ -52,6 +54,7 @@ _HOMES = {
     "ConfigResource": "ottla.clients.admin.descriptions",
     "Consumer": "ottla.clients.consumer.consumer",
     "ConsumerRecord": "ottla.clients.consumer.consumer_record",
+    "HandlerFailedError": "ottla.clients.processing.processing",
     "KafkaError": "ottla.errors",
     "LogTruncationError": "ottla.clients.consumer.positions",
     "NewTopic": "ottla.clients.admin.descriptions",

@@ -59,6 +59,11 @@ ELSEWHERE = (
         "clients/consumer/unread_records",
     ),
     Elsewhere(
+        "tests/unit/clients/processing/test_processing.py",
+        "records are worked on, and buried, by the workers of each kind",
+        "clients/processing/workers clients/processing/dead_letters clients/dead_letter_headers",
+    ),
+    Elsewhere(
         "tests/unit/clients/aio",
         "a name for each client",
         "aio",

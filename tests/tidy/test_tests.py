@@ -14,6 +14,7 @@ RUNS_FOR_A_TIME = {"tests/chaos/mixed_faults.py", "tests/soak/test_random_kills.
 
 SLEEPS_ON_VIRTUAL_TIME = {
     "tests/simulation/apps.py",
+    "tests/simulation/processing_app.py",
     "tests/unit/testing/simulation/test_app_process.py",
     "tests/unit/testing/test_scenario.py",
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
@@ -11,24 +10,21 @@ from typing import Any, Final, NamedTuple
 from ottla.clients.admin.admin import Admin
 from ottla.clients.admin.descriptions import NewTopic
 from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.dead_letter_headers import FailedStep, failure_headers, without_failure
 from ottla.clients.producer.producer import Producer
 from ottla.config.connect_config import ConnectorConfig, SinkConnectorConfig
 from ottla.config.mirror_config import MirrorConfig
 from ottla.connect.tolerance import (
     FOR_LETTERS,
-    HEADER_PREFIX,
     RecordFailure,
     Report,
     place_of,
-    text_of,
 )
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.runtime.io_thread import run_in_thread
 
 logger = logging.getLogger(__name__)
 
-SHORT_CHARACTERS: Final = 200
-"""So much of a message is in a letter that was too large for its topic."""
 LOOK_S: Final = 2.0
 """Letters that take longer may have lost their topic."""
 
@@ -151,9 +147,11 @@ class DeadLetterQueue:
 
     def _send(self, letter: Letter, is_short: bool) -> None:
         record: ConsumerRecord = letter.failure.operation.record
-        headers = [each for each in record.headers if not each[0].startswith(HEADER_PREFIX)]
+        headers: list[tuple[str, bytes | None]] = without_failure(record.headers)
         if self._config.errors_deadletterqueue_context_headers_enable:
-            headers += self._context_of(letter.failure, record, is_short)
+            stage, executing, _ = letter.failure.operation
+            step = FailedStep(*self._task, stage, executing)
+            headers += failure_headers(record, step, letter.failure.error, is_short=is_short)
         try:
             self._producer.send(
                 self._config.errors_deadletterqueue_topic_name,
@@ -184,29 +182,3 @@ class DeadLetterQueue:
         place = place_of(letter.failure.operation.record)
         text = f"the dead letter of {place} was not written to {topic}: {error.message}"
         letter.future.set_exception(KafkaError(error.error, text))
-
-    def _context_of(
-        self, failure: RecordFailure, record: ConsumerRecord, is_short: bool
-    ) -> list[tuple[str, bytes]]:
-        stage, executing, _ = failure.operation
-        error = failure.error
-        name, task = self._task
-        context: dict[str, Any] = {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "connector.name": name,
-            "task.id": task,
-            "stage": stage,
-            "class.name": executing,
-            "exception.class.name": f"{type(error).__module__}.{type(error).__qualname__}",
-        }
-        if is_short:
-            context["exception.message"] = text_of(error)[:SHORT_CHARACTERS]
-        else:
-            context["exception.message"] = text_of(error)
-            context["exception.stacktrace"] = "".join(traceback.format_exception(error))
-        return [
-            (HEADER_PREFIX + key, str(value).encode("utf-8", "backslashreplace"))
-            for key, value in context.items()
-        ]

@@ -19,10 +19,11 @@ from typing import Final, NamedTuple
 
 from ottla.clients.consumer.consumer import Consumer
 from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.dead_letter_headers import HEADER_PREFIX
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.producer_batch import RecordFuture
 from ottla.clients.topic_offsets import OffsetAndMetadata
-from ottla.connect.tolerance import HEADER_PREFIX, OF_PRODUCER, may_succeed_later
+from ottla.connect.tolerance import OF_PRODUCER, may_succeed_later
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import INTERNAL_TOPICS, NO_UUID, TopicPartition, encode_uuid
 

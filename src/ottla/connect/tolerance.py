@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.dead_letter_headers import text_of
 from ottla.clients.producer.transaction_manager import FATAL
 from ottla.config.connect_config import ConnectorConfig
 from ottla.connect.data import shown
@@ -25,7 +26,6 @@ from ottla.runtime import Runtime
 
 T = TypeVar("T")
 FIRST_DELAY_MS: Final = 300
-HEADER_PREFIX: Final = "__connect.errors."
 FOR_LETTERS: Final = {"max.message.bytes": str(LARGEST_LETTER)}
 """A letter of the largest record that other topics take is larger, by its headers."""
 
@@ -187,14 +187,6 @@ def place_of(record: Any) -> str:
     if partition is None:
         return shown(record)
     return f"{partition} at {shown(record.source_offset)}"
-
-
-def text_of(error: BaseException) -> str:
-    """The message of an error, also of one that cannot say it."""
-    try:
-        return str(error) or type(error).__name__
-    except Exception:
-        return type(error).__name__
 
 
 class SkippedRecordError(Exception):

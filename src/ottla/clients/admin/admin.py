@@ -252,7 +252,7 @@ class Admin(ClosedOnExit):
         renewers: Iterable[KafkaPrincipal] = (),
         max_lifetime_ms: int = -1,
     ) -> DelegationToken:
-        """A new token, of whom this client has logged in as, or of another owner (KIP-373)."""
+        """A new token, of the user of this client, or of another owner (KIP-373)."""
         return self._run(self._calls.create_delegation_token(owner, renewers, max_lifetime_ms))
 
     def renew_delegation_token(self, hmac: bytes, period_ms: int = -1) -> int:

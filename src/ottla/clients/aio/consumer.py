@@ -21,6 +21,7 @@ from ottla.clients.consumer.consumer_core import (
     no_group_id,
 )
 from ottla.clients.consumer.subscription_state import RebalanceEvent, RebalanceListener
+from ottla.clients.processing.process_options import ProcessOptions
 from ottla.clients.topic_offsets import OffsetSpec, with_metadata
 from ottla.config.client_config import ConsumerConfig
 from ottla.network.timing import Deadline
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         Awaitable,
         Callable,
         Collection,
+        Hashable,
         Iterable,
         Iterator,
         Mapping,
@@ -95,7 +97,8 @@ class Consumer(LoopClient):
         **keywords: Any,
     ) -> None:
         super().__init__()
-        self._config = ConsumerConfig.parse(merge_settings(bootstrap_servers, settings, keywords))
+        self._given = merge_settings(bootstrap_servers, settings, keywords)
+        self._config = ConsumerConfig.parse(self._given)
         self._topics = [topics] if isinstance(topics, str) else list(topics)
         if self._topics and self._config.group_id is None:
             raise no_group_id()
@@ -179,6 +182,38 @@ class Consumer(LoopClient):
 
     def records(self, idle_timeout_ms: int | None = None) -> AsyncIterator[ConsumerRecord]:
         return _RecordIterator(self._opened().unread, partial(self._refill, idle_timeout_ms))
+
+    async def process(
+        self,
+        handler: Callable[[ConsumerRecord], object],
+        *,
+        workers: int = 8,
+        by: str | Callable[[ConsumerRecord], Hashable] = "key",
+        retries: int | None = 3,
+        retry_pause: float = 0.1,
+        dead_letters: str | None = None,
+        max_in_flight: int = 1000,
+    ) -> None:
+        """Await `handler` with each record, in so many tasks at once, until `stop`.
+
+        As `ottla.Consumer.process`; a handler that is no coroutine function is called in threads.
+        Where this call is cancelled, so are the tasks; what is finished is committed.
+        """
+        options = ProcessOptions(
+            handler, workers, by, retries, retry_pause, dead_letters, max_in_flight
+        )
+        core = self._opened()
+        options.check(core.subscriptions.topics)
+        with self._alone():
+            await self._process(options)
+
+    def stop(self) -> None:
+        """End `process`, or the next one: no more records are begun.
+
+        It returns when those that handlers work on are finished and committed, or have taken half
+        of max.poll.interval.ms.
+        """
+        self._opened().stop_processing()
 
     def wakeup(self) -> None:
         """Make the current poll, or the next one, raise WakeupError; its task may be cancelled too.
@@ -337,6 +372,27 @@ class Consumer(LoopClient):
         if has_room:
             core.fetcher.send_fetches()
         return records or await self._poll_for(core.collect, timeout_ms)
+
+    async def _process(self, options: ProcessOptions) -> None:
+        from ottla.clients.processing.processing import Processing
+
+        core = self._core
+        processing = Processing(core, options, self._given)
+        try:
+            while True:
+                try:
+                    event = await processing.run()
+                except WakeupError:
+                    self._here()  # it may have been closed meanwhile
+                    raise
+                if event is None:
+                    break
+                try:
+                    await self._tell(event)
+                finally:
+                    core.acknowledge()
+        finally:
+            await asyncio.shield(asyncio.ensure_future(processing.end()))
 
     async def _poll_for(
         self, collect: Callable[[], tuple[list[T], bool]], timeout_ms: int

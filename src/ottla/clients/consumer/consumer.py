@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import (
+    Callable,
+    Collection,
+    Coroutine,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +25,7 @@ from ottla.clients.consumer.consumer_core import ConsumerCore, OnCommit, WakeupE
 from ottla.clients.consumer.consumer_record import ConsumerRecord, FetchedBatches
 from ottla.clients.consumer.subscription_state import RebalanceEvent, RebalanceListener
 from ottla.clients.metadata import PartitionInfo
+from ottla.clients.processing.process_options import ProcessOptions
 from ottla.clients.topic_offsets import (
     ListOffsetsResult,
     OffsetAndMetadata,
@@ -30,6 +39,8 @@ from ottla.structs import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, NO_OFFSET, 
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ottla.clients.processing.processing import Processing
 
 __all__ = ["Consumer", "WakeupError"]
 
@@ -58,7 +69,8 @@ class Consumer(ClosedOnExit):
         topics: Collection[str] | str = (),
         **keywords: Any,
     ) -> None:
-        self._config = ConsumerConfig.parse(merge_settings(bootstrap_servers, settings, keywords))
+        self._given = merge_settings(bootstrap_servers, settings, keywords)
+        self._config = ConsumerConfig.parse(self._given)
         self._is_closed = False
         self._lock = RLock()
         self._io = IoThread(f"{self._config.client_id}-consumer")
@@ -173,6 +185,46 @@ class Consumer(ClosedOnExit):
                     return
             while unread:
                 yield unread.pop()
+
+    def process(
+        self,
+        handler: Callable[[ConsumerRecord], object],
+        *,
+        workers: int = 8,
+        by: str | Callable[[ConsumerRecord], Hashable] = "key",
+        retries: int | None = 3,
+        retry_pause: float = 0.1,
+        dead_letters: str | None = None,
+        max_in_flight: int = 1000,
+    ) -> None:
+        """Call `handler` with each record, in so many threads at once, until `stop`.
+
+        Records of the same key (`by="partition"`: of the same partition; or of what a function
+        `by` returns for them) are handled one after the other, in order; those without a key in no
+        order. Offsets are committed up to the first unfinished record of each partition, every
+        auto.commit.interval.ms and at the end: each is handled at least once. Handlers hold up no
+        poll and no rebalance. A coroutine function is awaited, in tasks of the I/O thread's loop.
+
+        A handler that raises is called again `retries` times (None: without end) after pauses that
+        double from `retry_pause` seconds to a minute; other keys need not wait. Then the record
+        is written to the topic `dead_letters`, with the headers of Kafka Connect; without one,
+        `process` ends with HandlerFailedError. At most `max_in_flight` records are in memory
+        unfinished.
+        """
+        options = ProcessOptions(
+            handler, workers, by, retries, retry_pause, dead_letters, max_in_flight
+        )
+        options.check(self._core.subscriptions.topics)
+        with self._alone():
+            self._process(options)
+
+    def stop(self) -> None:
+        """End `process`, or the next one, from any thread: no more records are begun.
+
+        It returns when those that handlers work on are finished and committed, or have taken half
+        of max.poll.interval.ms.
+        """
+        self._io.post(self._core.stop_processing)
 
     def wakeup(self) -> None:
         """Make the current poll, or the next one, raise WakeupError; callable from any thread."""
@@ -373,6 +425,23 @@ class Consumer(ClosedOnExit):
                 outcome.tell(core.subscriptions.listener)
             finally:
                 self._call(core.acknowledge)
+
+    def _process(self, options: ProcessOptions) -> None:
+        core = self._core
+        processing = self._io.run(self._begin_processing(options))
+        try:
+            while (event := self._io.run(processing.run())) is not None:
+                try:
+                    event.tell(core.subscriptions.listener)
+                finally:
+                    self._call(core.acknowledge)
+        finally:
+            self._run(processing.end())
+
+    async def _begin_processing(self, options: ProcessOptions) -> Processing:
+        from ottla.clients.processing.processing import Processing
+
+        return Processing(self._core, options, self._given)
 
     def _refill(self, idle_timeout_ms: int | None) -> bool:
         """Poll for iteration; False when nothing came in time."""

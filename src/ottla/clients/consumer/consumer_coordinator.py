@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 
 from ottla.clients.committed_offsets import (
@@ -82,6 +90,9 @@ class ConsumerCoordinator:
         self.member.on_lost = self._lose
         self.positions: Callable[[], Offsets] = dict
         self.is_revoking = False
+        self.commits_automatically = config.enable_auto_commit
+        self.before_revoke: BeforeRevoke = _nothing_to_finish
+        """Awaited, in a poll, before the positions of partitions that go are committed."""
         self._rebalance: asyncio.Task[None] | None = None
         self._next_poll: asyncio.Future[None] | None = None
         self._events: deque[tuple[RebalanceEvent, asyncio.Future[None]]] = deque()
@@ -206,6 +217,7 @@ class ConsumerCoordinator:
 
     async def _revoke(self, partitions: list[TopicPartition]) -> None:
         """Commit for the application, and let it commit, while the partitions are still its own."""
+        await self.before_revoke(partitions)
         await self.auto_commit(self.positions(), REVOKE_COMMIT_LIMIT_MS)
         await self._tell(RebalanceKind.REVOKED, partitions)
 
@@ -302,7 +314,7 @@ class ConsumerCoordinator:
 
     async def auto_commit(self, offsets: Offsets, limit_ms: int) -> None:
         """Commit if enable.auto.commit is set; a failure is logged."""
-        if not self._config.enable_auto_commit:
+        if not self.commits_automatically:
             return
         try:
             await self.commit(offsets, Deadline(self._runtime.clock, limit_ms))
@@ -406,6 +418,13 @@ def read_subscription(member: JoinGroupResponseMember) -> MemberSubscription:
 
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+BeforeRevoke = Callable[[Collection[TopicPartition]], Awaitable[None]]
+
+
+async def _nothing_to_finish(partitions: Collection[TopicPartition]) -> None:
+    """The default: the application has handled all records when it polls again."""
+
+
 REVOKE_COMMIT_LIMIT_MS = 10_000
 
 

@@ -101,6 +101,8 @@ class ConsumerCore:
         self._finding: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Future[None]] = set()
         self._is_woken = False
+        self.is_stop_requested = False
+        self.on_stop: Callable[[], object] | None = None
         self._polled_as = NO_MEMBERSHIP
         self._commit_ms = runtime.clock.monotonic_ms() + config.auto_commit_interval_ms
         self._timers = [
@@ -249,6 +251,13 @@ class ConsumerCore:
             pass  # the caller checks the deadline
         finally:
             self._waiting.discard(changed)
+
+    def stop_processing(self) -> None:
+        """Stop the work of `process`, or of its next call."""
+        if self.on_stop is None:
+            self.is_stop_requested = True
+        else:
+            self.on_stop()
 
     # Subscribing
 

@@ -61,6 +61,9 @@ class ConsumerInterceptors:
         found = [ConfigType.CLASS.parse("interceptor.classes", item) for item in setting]
         self._interceptors = [item() if isinstance(item, type) else item for item in found]
 
+    def __bool__(self) -> bool:
+        return bool(self._interceptors)
+
     def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
         for interceptor in self._interceptors:
             if hasattr(interceptor, "on_consume"):
@@ -127,6 +130,21 @@ class Decoding(Value, frozen=True):
     def is_plain(self) -> bool:
         return self.deserialize_key is None and self.deserialize_value is None
 
+    def plain(self) -> Decoding:
+        """The same without deserializers."""
+        return Decoding(self.check_crcs, is_ahead=self.is_ahead)
+
+    def decoded(self, record: ConsumerRecord) -> ConsumerRecord:
+        """A record that was read as bytes, with the application's values."""
+        if self.is_plain:
+            return record
+        key, value = record.key, record.value
+        if self.deserialize_key is not None and key is not None:
+            key = self.deserialize_key(record.topic, key)
+        if self.deserialize_value is not None and value is not None:
+            value = self.deserialize_value(record.topic, value)
+        return record._replace(key=key, value=value)
+
 
 class FetchedBatches(NamedTuple):
     """Batches of a partition as they were stored; of the first one, records before `position`
@@ -163,6 +181,10 @@ class CompletedFetch:
         self._records: list[Record] = []
         self._index = 0
         self._payload: bytes | memoryview | None = None  # of the next batch
+
+    def use(self, decoding: Decoding) -> None:
+        """Decode what is taken from now on in another way."""
+        self._decoding = decoding
 
     @property
     def is_compressed(self) -> bool:

@@ -83,7 +83,7 @@ class Fetcher:
         self._metadata = metadata
         self._subscriptions = subscriptions
         self._config = config
-        self._decoding = decoding
+        self.decoding = decoding
         self._isolation = IsolationLevel.of(config.isolation_level)
         self._runtime = client.runtime
         self._completed: deque[CompletedFetch] = deque()
@@ -105,9 +105,15 @@ class Fetcher:
             if node_id not in self._under_way and states:
                 self._ask(node_id, states)
 
+    def use(self, decoding: Decoding) -> None:
+        """Decode records in another way, also those that have arrived and were not returned."""
+        self.decoding = decoding
+        for fetch in self._completed:
+            fetch.use(decoding)
+
     async def decompress_ahead(self) -> None:
         """Decompress the batch that is read next, elsewhere, if that takes long (`is_ahead`)."""
-        if not self._decoding.is_ahead:
+        if not self.decoding.is_ahead:
             return
         fetch = next((each for each in self._completed if self._is_wanted(each)), None)
         if fetch is None or not fetch.is_read_up or not fetch.is_compressed:
@@ -437,7 +443,7 @@ class Fetcher:
             state.fetch_offset = max(found[0][-1].next_offset, state.fetch_offset)
             state.fetched_epoch = found[0][-1].partition_leader_epoch
         state.fetched += 1
-        self._completed.append(CompletedFetch(state, found, self._decoding, aborted))
+        self._completed.append(CompletedFetch(state, found, self.decoding, aborted))
 
     def _on_out_of_range(self, state: TopicPartitionState) -> None:
         if state.buffered or state.read_replica != NO_REPLICA:

@@ -260,7 +260,7 @@ class ProducerBatch:
         return self.is_done or (bool(self.parts) and all(part.is_settled for _, part in self.parts))
 
     def pieces(self, count: int, start: int = 0) -> Iterator[tuple[int, ProducerBatch, int]]:
-        """The batches that its `count` records are in, after whatever splits.
+        """The batches that its `count` records are in, also after splits.
 
         Of each the number of its first record, counted from `start`, and how many there are.
         """

@@ -1,0 +1,79 @@
+"""The headers by which a dead letter says why its record failed, and where that was (KIP-298).
+
+They are those of Kafka Connect; `ottla connect redrive` sends such records back.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ottla.clients.consumer.consumer_record import ConsumerRecord
+
+HEADER_PREFIX: Final = "__connect.errors."
+SHORT_CHARACTERS: Final = 200
+"""So much of a message is in a letter that was too large for its topic."""
+
+
+class FailedStep(NamedTuple):
+    """Where a record failed: the reader by its name and number, the step, the code that ran."""
+
+    name: str
+    number: int
+    stage: str
+    executing: str
+
+
+def letter_headers(
+    record: ConsumerRecord, step: FailedStep, error: BaseException, *, is_short: bool
+) -> list[tuple[str, bytes | None]]:
+    """The record's own headers, without those of an earlier failure, and what is known of this one.
+
+    A short letter has no trace, and not all of the message.
+    """
+    return [
+        *without_failure(record.headers),
+        *failure_headers(record, step, error, is_short=is_short),
+    ]
+
+
+def without_failure(
+    headers: Iterable[tuple[str, bytes | None]],
+) -> list[tuple[str, bytes | None]]:
+    """A record's own headers, without those of an earlier failure."""
+    return [each for each in headers if not each[0].startswith(HEADER_PREFIX)]
+
+
+def failure_headers(
+    record: ConsumerRecord, step: FailedStep, error: BaseException, *, is_short: bool
+) -> list[tuple[str, bytes]]:
+    """What is known of a failure, as headers."""
+    context: Mapping[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "connector.name": step.name,
+        "task.id": step.number,
+        "stage": step.stage,
+        "class.name": step.executing,
+        "exception.class.name": f"{type(error).__module__}.{type(error).__qualname__}",
+        "exception.message": text_of(error)[:SHORT_CHARACTERS] if is_short else text_of(error),
+    }
+    if not is_short:
+        trace = "".join(traceback.format_exception(error))
+        context = {**context, "exception.stacktrace": trace}
+    return [
+        (HEADER_PREFIX + key, str(value).encode("utf-8", "backslashreplace"))
+        for key, value in context.items()
+    ]
+
+
+def text_of(error: BaseException) -> str:
+    """The message of an error, also of one that cannot say it."""
+    try:
+        return str(error) or type(error).__name__
+    except Exception:
+        return type(error).__name__

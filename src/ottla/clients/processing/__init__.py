@@ -1,0 +1,1 @@
+"""`process` of the consumers: many records at once, in order per key, committed when finished."""

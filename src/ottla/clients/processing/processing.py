@@ -1,0 +1,402 @@
+"""The work of `process`: polls, gives records to workers, and keeps what may be committed.
+
+It runs on the consumer's loop, between the poll and the workers. While handlers take their time,
+polls continue, with no more records than have room: the group keeps its member, and no rebalance
+is held up. The positions of the consumer are those of the first unfinished records, so that every
+commit, on time, in a rebalance or at the end, is of finished work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Hashable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.clients.consumer.subscription_state import RebalanceEvent
+from ottla.clients.processing.dead_letters import DeadLetters
+from ottla.clients.processing.process_options import ProcessOptions
+from ottla.clients.processing.work_queue import (
+    HELD_FOR_EACH_UNFINISHED,
+    PartitionProgress,
+    WorkItem,
+    WorkQueue,
+)
+from ottla.clients.processing.workers import TaskWorkers, ThreadWorkers, is_coroutine_function
+from ottla.clients.serialization import SerializationError
+from ottla.errors import KafkaError
+from ottla.network.timing import Backoff, Deadline
+from ottla.runtime.scheduler import within
+from ottla.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.clients.consumer.consumer_core import ConsumerCore
+    from ottla.clients.consumer.consumer_record import ConsumerRecord
+    from ottla.runtime import Timer
+
+logger = logging.getLogger(__name__)
+
+LONGEST_POLL_MS: Final = 1000
+RECORDS_IN_A_TURN: Final = 64
+"""While the loop takes records, it holds the interpreter that the workers need."""
+LONGEST_RETRY_PAUSE_MS: Final = 60_000
+
+
+class HandlerFailedError(Exception):
+    """A handler has failed for `record` as often as it may, and there is no topic of dead letters.
+
+    What was finished before that record is committed; the cause is the handler's last error.
+    """
+
+    def __init__(self, record: ConsumerRecord, attempts: int) -> None:
+        place = f"{record.topic}-{record.partition} offset {record.offset}"
+        times = "once" if attempts == 1 else f"{attempts} times"
+        super().__init__(f"the handler has failed {times} for {place}")
+        self.record = record
+
+
+class GivenUpError(Exception):
+    """A record was not begun, as its partition has gone or the work ends."""
+
+
+class Processing:
+    """One call of `process`: `run` until it returns None, then `end`."""
+
+    def __init__(
+        self, core: ConsumerCore, options: ProcessOptions, settings: Mapping[str, Any]
+    ) -> None:
+        """A producer of dead letters takes the connection of the consumer's `settings`."""
+        self._core = core
+        self._options = options
+        self._clock, self._scheduler = core.runtime.clock, core.runtime.scheduler
+        self._loop = asyncio.get_running_loop()
+        self._decoding = core.fetcher.decoding
+        self._is_plain = self._decoding.is_plain and not core.interceptors
+        self._progress: dict[TopicPartition, PartitionProgress] = {}
+        self._pauses: dict[WorkItem, Timer] = {}
+        self._workers: ThreadWorkers | TaskWorkers = (
+            TaskWorkers(options.workers, self._work_async, self._on_outcome)
+            if is_coroutine_function(options.handler)
+            else ThreadWorkers(options.workers, self._work, self._on_outcome)
+        )
+        self._queue = WorkQueue(self._workers.put, partial(self._post, core.notify))
+        self._letters = None
+        if options.dead_letters is not None:
+            self._letters = DeadLetters(options, settings)
+        pause_ms = int(options.retry_pause * 1000)
+        longest_ms = max(pause_ms, LONGEST_RETRY_PAUSE_MS)
+        self._backoff = Backoff(pause_ms, longest_ms, core.runtime.random.random)
+        self._poll_deadline = Deadline(self._clock, 0)
+        self._end_deadline: Deadline | None = None
+        self._failure: BaseException | None = None
+        self._drained: asyncio.Future[None] | None = None
+        if core.coordinator is not None:
+            self._nothing_to_finish = core.coordinator.before_revoke
+        self._take_over()
+
+    def _take_over(self) -> None:
+        """Have the consumer count and commit by the first unfinished records."""
+        core = self._core
+        core.unread.give_back(list(core.subscriptions.assigned), core.seek)
+        core.fetcher.use(self._decoding.plain())
+        core.unfinished = self._unfinished
+        if core.coordinator is not None:
+            core.coordinator.commits_automatically = True
+            core.coordinator.before_revoke = self._before_revoke
+        core.on_stop = self.stop
+        if core.is_stop_requested:
+            core.is_stop_requested = False
+            self.stop()
+
+    # The loop of polls
+
+    async def run(self) -> RebalanceEvent | None:
+        """Work until `stop`, or an error. A caller acknowledges an event that is returned.
+
+        Raises the errors of polls.
+        """
+        while not self._is_over:
+            self._poll_deadline = Deadline(self._clock, LONGEST_POLL_MS)
+            outcome = await self._core.poll_for(self._collect, self._poll_deadline)
+            if isinstance(outcome, RebalanceEvent):
+                return outcome
+            self._add(outcome)
+            await asyncio.sleep(0)
+        return None
+
+    def stop(self) -> None:
+        """Begin no more records; `run` ends when those that are worked on are finished.
+
+        They have half of max.poll.interval.ms.
+        """
+        if self._end_deadline is None:
+            self._end_deadline = self._work_deadline()
+            self._give_up(list(self._progress))
+            if not self._queue.call_at(0):
+                self._core.notify()
+        self._end_poll_at(self._end_deadline.at_ms if self._queue.unfinished else 0)
+
+    @property
+    def _is_over(self) -> bool:
+        if self._end_deadline is None:
+            return False
+        return not self._queue.unfinished or self._end_deadline.has_passed
+
+    def _end_poll_at(self, at_ms: int) -> None:
+        self._poll_deadline.at_ms = min(self._poll_deadline.at_ms, at_ms)
+        self._core.notify()
+
+    def _work_deadline(self) -> Deadline:
+        """Until when work is waited for that holds others up."""
+        return Deadline(self._clock, self._core.config.max_poll_interval_ms // 2)
+
+    def _collect(self) -> tuple[list[ConsumerRecord], bool]:
+        """The next records, as many as have room; the rest waits in the fetcher."""
+        if self._end_deadline is not None:
+            if not self._queue.unfinished:
+                self._poll_deadline.at_ms = 0
+            return [], False
+        most, unfinished = self._options.max_in_flight, self._queue.unfinished
+        is_full = self._held() >= most * HELD_FOR_EACH_UNFINISHED
+        if is_full and self._queue.call_at(unfinished - 1):
+            return [], False
+        if unfinished > most // 2 and self._queue.call_at(most // 2):
+            return [], False
+        room = min(most - unfinished, self._core.config.max_poll_records, RECORDS_IN_A_TURN)
+        return self._core.fetcher.collect(room)
+
+    def _add(self, records: list[ConsumerRecord]) -> None:
+        items = []
+        for record in records:
+            place = TopicPartition(record.topic, record.partition)
+            progress = self._progress.get(place)
+            if progress is None:
+                progress = PartitionProgress(self._core.subscriptions.state(place))
+                self._progress[place] = progress
+            item = WorkItem(record)
+            progress.add(item)
+            if self._failure is None and self._finds_lane(item):
+                items.append(item)
+        self._queue.add(items)
+
+    def _finds_lane(self, item: WorkItem) -> bool:
+        """Find the records that must be finished before one; if that fails, the work ends."""
+        try:
+            item.lane = self._lane_of(item.record)
+            hash(item.lane)
+        except Exception as error:
+            self._fail(error)
+            return False
+        return True
+
+    def _lane_of(self, record: ConsumerRecord) -> Hashable | None:
+        by = self._options.by
+        if by == "key":
+            if record.key is None:
+                return None
+            return record.topic, record.partition, record.key
+        if by == "partition":
+            return record.topic, record.partition
+        assert callable(by), "it was checked"
+        return by(self._decoding.decoded(record))
+
+    # What is finished
+
+    def _held(self) -> int:
+        """How many records are unfinished, or finished behind one that is not."""
+        self._unfinished()
+        return sum(map(len, self._progress.values()))
+
+    def _unfinished(self) -> dict[TopicPartition, int]:
+        """The offset of the first unfinished record of each partition that has one."""
+        self._forget_lost()
+        firsts = {place: each.first_unfinished() for place, each in self._progress.items()}
+        return {place: first for place, first in firsts.items() if first is not None}
+
+    def _forget_lost(self) -> None:
+        """Give up the records of partitions that have gone, or begin elsewhere by now."""
+        is_current = self._core.subscriptions.is_current
+        lost = [
+            place
+            for place, each in self._progress.items()
+            if not is_current(each.state, each.generation)
+        ]
+        self._give_up(lost)
+        for place in lost:
+            del self._progress[place]
+
+    def _give_up(self, places: Collection[TopicPartition]) -> None:
+        """Begin no more records of these partitions; those that wait to be tried again end."""
+        for place in places:
+            for item in self._progress.get(place, ()):
+                item.is_given_up = True
+                pause = self._pauses.pop(item, None)
+                if pause is not None:
+                    pause.cancel()
+                    self._queue.end(item)
+
+    async def _before_revoke(self, partitions: Collection[TopicPartition]) -> None:
+        """Have what is worked on in these partitions finished, and begin no more of it."""
+        self._give_up(partitions)
+        deadline = self._work_deadline()
+        while not deadline.has_passed and self._is_running(partitions):
+            self._drained = self._loop.create_future()
+            if not self._is_running(partitions):
+                break
+            try:
+                await within(self._scheduler, deadline.left_ms, self._drained, "")
+            except KafkaError:
+                logger.warning(
+                    "handlers still work on records of %s, which go to other members: these will "
+                    "get the records as well",
+                    ", ".join(map(str, partitions)),
+                )
+        self._drained = None
+
+    def _is_running(self, partitions: Collection[TopicPartition]) -> bool:
+        return any(
+            item.is_running for place in partitions for item in self._progress.get(place, ())
+        )
+
+    # In the workers
+
+    def _work(self, item: WorkItem) -> BaseException | None:
+        item.is_running = True
+        try:
+            record = self._record_of(item)
+            if record is not None:
+                self._options.handler(record)
+        except BaseException as error:
+            return error
+        return None
+
+    async def _work_async(self, item: WorkItem) -> BaseException | None:
+        item.is_running = True
+        try:
+            record = self._record_of(item)
+            if record is not None:
+                await self._options.handler(record)
+        except Exception as error:
+            return error
+        return None
+
+    def _record_of(self, item: WorkItem) -> ConsumerRecord | None:
+        """The record as the handler gets it; None where the interceptors keep it back."""
+        if item.is_given_up:
+            raise GivenUpError
+        if self._is_plain:
+            return item.record
+        record = self._decoding.decoded(item.record)
+        if not self._core.interceptors:
+            return record
+        return next(iter(self._core.interceptors.on_consume([record])), None)
+
+    def _on_outcome(self, item: WorkItem, error: BaseException | None) -> None:
+        """In the thread of the worker."""
+        if error is None:
+            item.finish()
+        item.is_running = False
+        if error is None or isinstance(error, GivenUpError):
+            self._queue.end(item)
+        else:
+            self._post(partial(self._on_error, item, error))
+        if self._drained is not None:
+            self._post(self._on_drained)
+
+    def _on_drained(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _post(self, callback: Callable[[], object]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:
+            logger.debug("the consumer was closed before its handlers were done")
+
+    # Failures, on the loop
+
+    def _on_error(self, item: WorkItem, error: BaseException) -> None:
+        item.attempts += 1
+        retries = self._options.retries
+        if item.is_given_up:
+            self._queue.end(item)
+        elif not isinstance(error, Exception):
+            self._fail(error)
+            self._queue.end(item)
+        elif self._may_succeed(error) and (retries is None or item.attempts <= retries):
+            delay_ms = self._backoff.delay_ms(item.attempts)
+            level = logging.WARNING if item.attempts == 1 else logging.DEBUG
+            record = item.record
+            logger.log(
+                level,
+                "the handler failed for %s-%d offset %d, it is called again in %d ms: %r",
+                *(record.topic, record.partition, record.offset, delay_ms, error),
+            )
+            self._pauses[item] = self._scheduler.call_later(delay_ms, partial(self._again, item))
+        elif self._letters is not None:
+            self._scheduler.spawn(self._bury(self._letters, item, error), "dead letter")
+        else:
+            failure = HandlerFailedError(item.record, item.attempts)
+            failure.__cause__ = error
+            self._fail(failure)
+            self._queue.end(item)
+
+    @staticmethod
+    def _may_succeed(error: BaseException) -> bool:
+        """Whether another attempt may have another outcome: the bytes of a record stay the same."""
+        return not isinstance(error, SerializationError)
+
+    def _again(self, item: WorkItem) -> None:
+        del self._pauses[item]
+        self._workers.put(item)
+
+    async def _bury(self, letters: DeadLetters, item: WorkItem, error: BaseException) -> None:
+        """Write a dead letter; the record is finished when that is there."""
+        try:
+            await letters.send(item.record, error)
+        except Exception as cause:
+            self._fail(cause)
+        else:
+            item.finish()
+        finally:
+            self._queue.end(item)
+
+    def _fail(self, error: BaseException) -> None:
+        """End the work; the first error is raised."""
+        self._failure = self._failure or error
+        self.stop()
+
+    # The end
+
+    async def end(self) -> None:
+        """Give up what is not finished, commit what is, and give the consumer back; once.
+
+        Raises the error that has ended the work.
+        """
+        self._end_deadline = Deadline(self._clock, 0)
+        self._give_up(list(self._progress))
+        self._workers.close()
+        core = self._core
+        try:
+            if core.coordinator is not None and self._progress:
+                limit_ms = core.config.default_api_timeout_ms
+                await core.coordinator.auto_commit(core.positions(), limit_ms)
+            if self._letters is not None:
+                await self._letters.close()
+        finally:
+            self._give_back()
+        if self._failure is not None:
+            raise self._failure
+
+    def _give_back(self) -> None:
+        """Have polls return the first unfinished records next, as before."""
+        core = self._core
+        for place, first in self._unfinished().items():
+            core.seek(place, first)
+        core.unfinished = core.unread.offsets
+        core.on_stop = None
+        core.fetcher.use(self._decoding)
+        if core.coordinator is not None:
+            core.coordinator.commits_automatically = core.config.enable_auto_commit
+            core.coordinator.before_revoke = self._nothing_to_finish
