@@ -11,15 +11,18 @@ import asyncio
 import json
 import shutil
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from ottla import Producer
+from ottla import Admin, Consumer, NewTopic, OffsetAndMetadata, Producer, TopicPartition
 from ottla.console.console_settings import ConsoleSettings
 from ottla.console.server import serve
+from ottla.testing import wait_until
 from ottla.testing.in_process_broker import InProcessBroker
 
 # A page is opened and looked at four times by a browser that a busy machine starves.
@@ -77,7 +80,29 @@ def broker():
                 )
             for value in HOSTILE:
                 producer.send("hostile", value, key=HOSTILE[0], headers=[("<b>", HOSTILE[1])])
-        yield broker
+        with readers(broker.bootstrap_servers):
+            yield broker
+
+
+@contextmanager
+def readers(servers: str) -> Iterator[None]:
+    """Two groups of the orders, of which one has a member, and a transaction that stays open."""
+    orders = [TopicPartition("orders", number) for number in range(3)]
+    with (
+        Admin(servers) as admin,
+        Consumer(servers, group_id="billing", client_id="billing-1") as member,
+        Producer(servers, transactional_id="settlement") as producer,
+    ):
+        admin.create_topics([NewTopic("receipts", 1, 1)])
+        admin.alter_group_offsets("nightly", dict.fromkeys(orders, 3))
+        member.subscribe(["orders"])
+        wait_until(member.assignment, "the assignment", meanwhile=lambda: member.poll(20))
+        member.commit({each: OffsetAndMetadata(5) for each in orders})
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("receipts", b"open").result(60)
+        yield
+        producer.abort_transaction()
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +208,16 @@ def violations(page, name: str) -> list[str]:
         ("settings", "/t/quiet/settings"),
         ("send", "/t/orders/produce?like=1:3"),
         ("found", "/find?q=o"),
+        ("groups", "/groups"),
+        ("group", "/group?id=billing"),
+        ("reset", "/group/reset?id=nightly&topic=orders&to=to-earliest"),
+        ("transactions", "/transactions"),
+        pytest.param("brokers", "/brokers", marks=pytest.mark.wide),
+        pytest.param("broker", "/broker?id=0", marks=pytest.mark.wide),
+        pytest.param("replicas", "/broker?id=0&part=replicas", marks=pytest.mark.wide),
+        pytest.param("versions", "/brokers/versions", marks=pytest.mark.wide),
+        pytest.param("access", "/access", marks=pytest.mark.wide),
+        pytest.param("connectors", "/connectors", marks=pytest.mark.wide),
     ],
 )
 def test_page_is_seen_by_everyone(visit, name, path):
@@ -209,7 +244,7 @@ def test_topics_are_filtered_as_one_types(visit):
     """The focus stays in the field, the address follows, and the list is of what fits."""
     page = visit("/topics")
     page.locator("[data-filter] input[name=q]").press_sequentially("ord")
-    page.locator("[role=status]", has_text="1 of 3 topics").wait_for()
+    page.locator("[role=status]", has_text="1 of 4 topics").wait_for()
     assert page.inner_text("tbody td.name") == "orders"
     assert "q=ord" in page.url
     assert page.evaluate("document.activeElement.name") == "q"
@@ -293,3 +328,31 @@ def test_pages_work_without_a_script(browser, console):
     page.locator("#records a").first.click()
     assert "Offset" in page.inner_text("h1")
     context.close()
+
+
+def test_journey_from_a_group_that_is_behind_to_its_cause_and_back(visit):
+    """The plot is drawn from its table; the reset is refused while the member lives."""
+    page = visit("/groups?sort=name")
+    assert page.locator("tbody tr td.name").all_inner_texts() == ["billing", "nightly"]
+    page.click("text=nightly")
+    assert "nobody reads: the group is Empty" in page.inner_text("#why .leads")
+    page.goto(page.url.replace("nightly", "billing"))
+    page.wait_for_selector(".plot canvas")  # two looks of the collector are a curve
+    assert page.locator(".matrix td.cell:not(:empty)").count() == 3
+    page.click("text=Reset offsets")
+    page.select_option("[name=to]", "to-latest")
+    page.click("button.main")
+    page.locator(".preview", has_text="log end").first.wait_for()
+    assert page.locator("button.danger").is_disabled()
+
+
+def test_offsets_are_reset_by_the_plan_that_was_seen(visit, broker):
+    """And the message says so, on the group's page."""
+    page = visit("/group/reset?id=nightly&topic=orders&to=shift-by&value=2")
+    assert page.locator(".rows td:nth-child(3)").all_inner_texts() == ["5", "5", "5"]
+    page.click("button.danger")
+    page.wait_for_selector(".message")
+    assert "/group?id=nightly" in page.url
+    with Admin(broker.bootstrap_servers) as admin:
+        offsets = admin.list_group_offsets("nightly")
+    assert {each.offset for each in offsets.values()} == {5}
