@@ -41,6 +41,8 @@ LONGEST_POLL_MS: Final = 1000
 RECORDS_IN_A_TURN: Final = 64
 """While the loop takes records, it holds the interpreter that the workers need."""
 LONGEST_RETRY_PAUSE_MS: Final = 60_000
+SHORT_PAUSE_MS: Final = 1000
+"""A rebalance, and the end, wait for another attempt of a handler that is so near."""
 
 
 class HandlerFailedError(Exception):
@@ -91,6 +93,7 @@ class Processing:
         self._end_deadline: Deadline | None = None
         self._failure: BaseException | None = None
         self._drained: asyncio.Future[None] | None = None
+        self._going: frozenset[TopicPartition] = frozenset()
         if core.coordinator is not None:
             self._nothing_to_finish = core.coordinator.before_revoke
         self._take_over()
@@ -132,7 +135,7 @@ class Processing:
         """
         if self._end_deadline is None:
             self._end_deadline = self._work_deadline()
-            self._give_up(list(self._progress))
+            self._give_up(list(self._progress), but_for_begun=True)
             if not self._queue.call_at(0):
                 self._core.notify()
         self._end_poll_at(self._end_deadline.at_ms if self._queue.unfinished else 0)
@@ -169,12 +172,11 @@ class Processing:
     def _add(self, records: list[ConsumerRecord]) -> None:
         items = []
         for record in records:
-            place = TopicPartition(record.topic, record.partition)
-            progress = self._progress.get(place)
-            if progress is None:
-                progress = PartitionProgress(self._core.subscriptions.state(place))
-                self._progress[place] = progress
             item = WorkItem(record)
+            progress = self._progress.get(item.place)
+            if progress is None:
+                progress = PartitionProgress(self._core.subscriptions.state(item.place))
+                self._progress[item.place] = progress
             progress.add(item)
             if self._failure is None and self._finds_lane(item):
                 items.append(item)
@@ -226,24 +228,42 @@ class Processing:
         for place in lost:
             del self._progress[place]
 
-    def _give_up(self, places: Collection[TopicPartition]) -> None:
-        """Begin no more records of these partitions; those that wait to be tried again end."""
+    def _give_up(
+        self, places: Collection[TopicPartition], *, but_for_begun: bool = False
+    ) -> list[WorkItem]:
+        """Begin no more records of these partitions.
+
+        `but_for_begun` leaves those that have begun, unless their next attempt is far, and those
+        before them: unless these are finished too, others would be handled again. Returns what is
+        still to be worked on.
+        """
+        left: list[WorkItem] = []
         for place in places:
-            for item in self._progress.get(place, ()):
-                item.is_given_up = True
-                pause = self._pauses.pop(item, None)
-                if pause is not None:
-                    pause.cancel()
-                    self._queue.end(item)
+            items = list(self._progress.get(place, ()))
+            end = -1
+            if but_for_begun:
+                end = max((n for n, item in enumerate(items) if self._has_begun(item)), default=-1)
+            for number, item in enumerate(items):
+                if number > end:
+                    item.is_given_up = True
+                if item in self._pauses and (item.is_given_up or not self._has_begun(item)):
+                    self._pauses.pop(item).cancel()
+                    self._queue.give_up(item)
+            left += filter(_is_to_be_worked_on, items)
+        return left
+
+    def _has_begun(self, item: WorkItem) -> bool:
+        if item in self._pauses:
+            return item.pause_ms <= SHORT_PAUSE_MS
+        return item.is_running or item.is_finished
 
     async def _before_revoke(self, partitions: Collection[TopicPartition]) -> None:
-        """Have what is worked on in these partitions finished, and begin no more of it."""
-        self._give_up(partitions)
+        """Have what has begun of these partitions finished, and no more of it begun."""
         deadline = self._work_deadline()
-        while not deadline.has_passed and self._is_running(partitions):
-            self._drained = self._loop.create_future()
-            if not self._is_running(partitions):
-                break
+        self._drained = self._loop.create_future()
+        self._going = frozenset(partitions)
+        left = self._give_up(partitions, but_for_begun=True)
+        while left and not deadline.has_passed:
             try:
                 await within(self._scheduler, deadline.left_ms, self._drained, "")
             except KafkaError:
@@ -252,12 +272,10 @@ class Processing:
                     "get the records as well",
                     ", ".join(map(str, partitions)),
                 )
-        self._drained = None
-
-    def _is_running(self, partitions: Collection[TopicPartition]) -> bool:
-        return any(
-            item.is_running for place in partitions for item in self._progress.get(place, ())
-        )
+            self._drained = self._loop.create_future()
+            left = list(filter(_is_to_be_worked_on, left))
+        self._give_up(partitions)
+        self._drained, self._going = None, frozenset()
 
     # In the workers
 
@@ -319,21 +337,22 @@ class Processing:
     def _on_error(self, item: WorkItem, error: BaseException) -> None:
         item.attempts += 1
         retries = self._options.retries
-        if item.is_given_up:
-            self._queue.end(item)
+        item.pause_ms = self._backoff.delay_ms(item.attempts)
+        if item.is_given_up or (self._is_going(item) and item.pause_ms > SHORT_PAUSE_MS):
+            self._queue.give_up(item)
         elif not isinstance(error, Exception):
             self._fail(error)
             self._queue.end(item)
         elif self._may_succeed(error) and (retries is None or item.attempts <= retries):
-            delay_ms = self._backoff.delay_ms(item.attempts)
             level = logging.WARNING if item.attempts == 1 else logging.DEBUG
             record = item.record
             logger.log(
                 level,
                 "the handler failed for %s-%d offset %d, it is called again in %d ms: %r",
-                *(record.topic, record.partition, record.offset, delay_ms, error),
+                *(record.topic, record.partition, record.offset, item.pause_ms, error),
             )
-            self._pauses[item] = self._scheduler.call_later(delay_ms, partial(self._again, item))
+            again = partial(self._again, item)
+            self._pauses[item] = self._scheduler.call_later(item.pause_ms, again)
         elif self._letters is not None:
             self._scheduler.spawn(self._bury(self._letters, item, error), "dead letter")
         else:
@@ -341,6 +360,10 @@ class Processing:
             failure.__cause__ = error
             self._fail(failure)
             self._queue.end(item)
+
+    def _is_going(self, item: WorkItem) -> bool:
+        """Whether the partition of a record goes, or the work ends: others wait for it then."""
+        return self._end_deadline is not None or item.place in self._going
 
     @staticmethod
     def _may_succeed(error: BaseException) -> bool:
@@ -400,3 +423,7 @@ class Processing:
         if core.coordinator is not None:
             core.coordinator.commits_automatically = core.config.enable_auto_commit
             core.coordinator.before_revoke = self._nothing_to_finish
+
+
+def _is_to_be_worked_on(item: WorkItem) -> bool:
+    return not item.is_over and (item.is_running or not item.is_given_up)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from ottla.runtime.io_thread import Lock
+from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.clients.consumer.consumer_record import ConsumerRecord
@@ -37,12 +38,16 @@ class WorkItem:
         "is_running",
         "lane",
         "offset",
+        "pause_ms",
+        "place",
         "record",
     )
 
     def __init__(self, record: ConsumerRecord, lane: Hashable | None = None) -> None:
         self.record = record
         self.offset = record.offset
+        self.place = TopicPartition(record.topic, record.partition)
+        self.pause_ms = 0  # before the next attempt
         self.lane = lane
         self.attempts = 0
         self.is_running = False
@@ -137,6 +142,16 @@ class WorkQueue:
             self._begin(following)
         if is_room:
             self._on_room()
+
+    def give_up(self, item: WorkItem) -> None:
+        """The record is over, not finished: what waits for it of its partition is given up too."""
+        item.is_given_up = True
+        with self._lock:
+            waiting = None if item.lane is None else self._lanes.get(item.lane)
+            for each in waiting or ():
+                if each.place == item.place:
+                    each.is_given_up = True
+        self.end(item)
 
     def call_at(self, unfinished: int) -> bool:
         """Have `on_room` called once when no more are unfinished; False if that is so already."""

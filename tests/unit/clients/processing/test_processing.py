@@ -210,6 +210,46 @@ def test_stop_finishes_what_has_begun_and_nothing_else(consumer_of, logs, virtua
     virtual.scheduler.run(use())
 
 
+def test_stop_leaves_no_gap_before_what_has_begun(consumer_of, logs, virtual):
+    """A record that waits for its key is finished too, as others behind it are."""
+    fill(logs, *"aabcd")
+    handler = Handler(virtual, {0: 3000, 3: 5000})
+
+    async def use() -> None:
+        async with consumer_of() as consumer:
+            work = started(consumer, handler, workers=2)
+            await pause(virtual.scheduler, 1000)
+            assert handler.begun == [0, 2, 3]
+            consumer.stop()
+            await work
+
+    virtual.scheduler.run(use())
+    assert handler.ended == [2, 0, 1, 3]
+    assert logs.committed[FIRST] == 4
+
+
+@pytest.mark.parametrize("retry_pause", [0.5, 5])
+def test_stop_waits_for_a_retry_that_is_near(consumer_of, logs, virtual, retry_pause):
+    """Another is given up, with the records of its key, and those behind are handled again."""
+    fill(logs, *"aab")
+    handler = Handler(virtual)
+    handler.errors = {0: [ValueError("busy")]}
+
+    async def use() -> None:
+        async with consumer_of() as consumer:
+            work = started(consumer, handler, retry_pause=retry_pause)
+            await pause(virtual.scheduler, 300)
+            began_ms = virtual.clock.monotonic_ms()
+            consumer.stop()
+            await work
+            assert virtual.clock.monotonic_ms() - began_ms < 1000
+
+    virtual.scheduler.run(use())
+    is_near = retry_pause < 1
+    assert logs.committed.get(FIRST, 0) == (3 if is_near else 0)
+    assert handler.begun == ([0, 2, 0, 1] if is_near else [0, 2])
+
+
 def test_work_that_is_cancelled_ends_at_once(consumer_of, logs, virtual):
     """Its tasks are cancelled too; what is finished is committed, and the rest is read again."""
     fill(logs, *"abc")

@@ -8,8 +8,8 @@ from ottla.clients.processing.work_queue import PartitionProgress, WorkItem, Wor
 from ottla.structs import TopicPartition
 
 
-def item_of(offset: int, lane: object = None) -> WorkItem:
-    record = ConsumerRecord("pages", 0, offset, 0, TimestampType.CREATE_TIME, b"k", b"v")
+def item_of(offset: int, lane: object = None, partition: int = 0) -> WorkItem:
+    record = ConsumerRecord("pages", partition, offset, 0, TimestampType.CREATE_TIME, b"k", b"v")
     return WorkItem(record, lane)
 
 
@@ -50,6 +50,18 @@ def test_records_that_were_given_up_are_passed_over():
     desk.queue.end(items[0])
     assert desk.begun == [0, 3]
     assert desk.queue.unfinished == 1
+
+
+def test_what_waits_for_a_record_is_given_up_with_it():
+    """In its partition; a record of another one begins."""
+    desk = Desk()
+    items = [item_of(0, "a"), item_of(1, "a"), item_of(2, "a", partition=1), item_of(3, "a")]
+    desk.queue.add(items)
+    desk.queue.give_up(items[0])
+    assert desk.begun == [0, 2]
+    assert [each.is_given_up for each in items] == [True, True, False, True]
+    desk.queue.end(items[2])
+    assert desk.queue.unfinished == 0
 
 
 def test_end_counts_once():
