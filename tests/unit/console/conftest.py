@@ -20,5 +20,5 @@ def group_broker() -> Iterator[InProcessBroker]:
 @pytest.fixture
 def world(group_broker: InProcessBroker) -> Iterator[LagWorld]:
     """Groups of that broker, and the console's view of them."""
-    with LagWorld(group_broker) as world:
+    with LagWorld(group_broker.bootstrap_servers) as world:
         yield world

@@ -12,7 +12,7 @@ from ottla.console.group_look import GroupLook, look_at
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.io_thread import IoThread
 from ottla.structs import replace
-from ottla.testing import InProcessBroker, wait_until
+from ottla.testing import wait_until
 
 T = TypeVar("T")
 
@@ -33,8 +33,8 @@ class ShiftedClock(SystemClock):
 class LagWorld:
     """Topics, groups and their readers; `look` sees them as the console does."""
 
-    def __init__(self, broker: InProcessBroker) -> None:
-        self.servers = broker.bootstrap_servers
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
         self.clock = ShiftedClock()
         self.admin = Admin(self.servers)
         self.producer = Producer(self.servers)
