@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 SPARK_POINTS: Final = 120
 TREND_POINTS: Final = 12
 """The trend is that of the last minute."""
+LONGEST_GAP: Final = 36
+"""Slots, three minutes: in a longer gap the console was not running."""
 PLOT_POINTS: Final = 240
 MATRIX_PARTITIONS: Final = 48
 PARTITION_ROWS: Final = 300
@@ -133,7 +135,7 @@ def group_line(
         seen.seconds,
         seen.is_at_least,
         trend_per_s(lags),
-        lags[-SPARK_POINTS:],
+        carried(lags)[-SPARK_POINTS:],
     )
 
 
@@ -155,6 +157,17 @@ def total_points(
 
 def _sum(left: float | None, right: float | None) -> float | None:
     return right if left is None else left if right is None else left + right
+
+
+def carried(lags: Sequence[float | None]) -> list[float | None]:
+    """The lags with the last known one in short gaps: very many groups are not seen each 5 s."""
+    filled: list[float | None] = []
+    last, missing = None, 0
+    for lag in lags:
+        missing = 0 if lag is not None else missing + 1
+        last = lag if lag is not None else last
+        filled.append(last if missing < LONGEST_GAP else None)
+    return filled
 
 
 def trend_per_s(lags: Sequence[float | None]) -> float | None:

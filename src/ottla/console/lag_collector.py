@@ -125,8 +125,9 @@ class LagCollector:
 
     def note_membership(self, time_ms: int, group: str, membership: MembershipLook) -> None:
         """Note the members of a group that was looked at for a page."""
-        log = self._members.put(group, self._members.get(group) or MembershipLog())
-        log.note(time_ms, membership)
+        log = self._members.touch(group, MembershipLog, time_ms)
+        if log is not None:
+            log.note(time_ms, membership)
 
     def is_former(self, group: str, partition: TopicPartition, offset: int) -> bool:
         """Whether an offset was committed to a topic that was deleted and made again since."""

@@ -6,14 +6,15 @@
 | log ends | partition | 5 s x 1 h | 7 KB |
 | committed offsets | group and partition | 5 s x 5 min | 0.6 KB |
 
-Of each kind the least recently written are dropped beyond a limit. Nothing is kept over a restart.
+Of each kind there is a limit, beyond which new ones take the place of those that are no longer
+written. Nothing is kept over a restart.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import pairwise
 from math import isnan, nan
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -27,6 +28,8 @@ SPANS: Final = {"1h": (LOOK_MS, 720), "24h": (60 * SECOND_MS, 1440), "14d": (900
 """Length and number of the slots of each ring, by the span that they cover together."""
 WINDOW_SLOTS: Final = 60
 """Committed offsets are kept for five minutes: lag is explained by these."""
+KEPT_MS: Final = 300_000
+"""An entry that was not written for so long may be dropped for a new one."""
 MOST_SERIES: Final = 2_000
 MOST_PARTITIONS: Final = 4_000
 MOST_COMMITS: Final = 10_000
@@ -71,19 +74,18 @@ class LagHistory:
     def record_ends(self, time_ms: int, ends: Mapping[TopicPartition, int]) -> None:
         """The log ends of partitions."""
         for partition, end in ends.items():
-            ring = self._ends.put(
-                partition, self._ends.get(partition) or OffsetRing(SPANS["1h"][1])
-            )
-            ring.record(time_ms, end)
+            ring = self._ends.touch(partition, _ends_ring, time_ms)
+            if ring is not None:
+                ring.record(time_ms, end)
 
     def record_commits(
         self, time_ms: int, group: str, committed: Mapping[TopicPartition, int]
     ) -> None:
         """The committed offsets of a group."""
         for partition, offset in committed.items():
-            key = (group, partition)
-            ring = self._commits.get(key) or OffsetRing(WINDOW_SLOTS)
-            self._commits.put(key, ring).record(time_ms, offset)
+            ring = self._commits.touch((group, partition), _commits_ring, time_ms)
+            if ring is not None:
+                ring.record(time_ms, offset)
 
     def record_lag(
         self, time_ms: int, group: str, topic: str, lag: int, records_in: int | None
@@ -92,9 +94,9 @@ class LagHistory:
 
         None stands for a first look, which has none before it.
         """
-        key = (group, topic)
-        series = self._series.get(key) or LagSeries()
-        self._series.put(key, series).record(time_ms, lag, records_in)
+        series = self._series.touch((group, topic), LagSeries, time_ms)
+        if series is not None:
+            series.record(time_ms, lag, records_in)
 
     def points(self, group: str, topic: str, span: str) -> list[LagPoint]:
         """The lag of a group in a topic over a span of `SPANS`; none if it was never seen."""
@@ -152,7 +154,8 @@ class Ring:
         """Set a slot; the slots that were passed over are empty. One that is too old is ignored."""
         size = len(self._values)
         if slot > self._newest:
-            first = max(self._newest + 1, slot - size + 1)
+            is_fresh = self._newest == NO_VALUE
+            first = slot if is_fresh else max(self._newest + 1, slot - size + 1)
             for skipped in range(first, slot):
                 self._values[skipped % size] = self._empty
             self._newest = slot
@@ -222,32 +225,48 @@ class OffsetRing:
 
 
 class Recent(Generic[K, V]):
-    """A mapping of bounded size: the least recently written is dropped."""
+    """A mapping of bounded size, whose entries were written at moments.
+
+    A new key takes the place of one that was not written for five minutes; if there is none, it is
+    left out: with more keys than fit, each look would otherwise replace those of the one before.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._kept: OrderedDict[K, V] = OrderedDict()
+        self._written_ms: dict[K, int] = {}
 
     def get(self, key: K) -> V | None:
         return self._kept.get(key)
 
-    def put(self, key: K, value: V) -> V:
-        """Set or touch an entry."""
-        self._kept[key] = value
+    def touch(self, key: K, make: Callable[[], V], time_ms: int) -> V | None:
+        """The value of a key, made if there is none, as written now; None if there is no room."""
+        value = self._kept.get(key)
+        if value is None:
+            if len(self._kept) >= self._most and not self._make_room(time_ms):
+                return None
+            value = self._kept[key] = make()
         self._kept.move_to_end(key)
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
+        self._written_ms[key] = time_ms
         return value
 
     def drop(self, keys: list[K]) -> None:
         for key in keys:
             self._kept.pop(key, None)
+            self._written_ms.pop(key, None)
 
     def __iter__(self) -> Iterator[K]:
         return iter(self._kept)
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    def _make_room(self, time_ms: int) -> bool:
+        oldest = next(iter(self._kept))
+        if time_ms - self._written_ms[oldest] < KEPT_MS:
+            return False
+        self.drop([oldest])
+        return True
 
 
 def waited(ends: list[OffsetSample], committed: int, now_ms: int) -> Wait:
@@ -261,6 +280,14 @@ def waited(ends: list[OffsetSample], committed: int, now_ms: int) -> Wait:
             passed_ms = before.time_ms + share * (after.time_ms - before.time_ms)
             return Wait(max(0.0, (now_ms - passed_ms) / SECOND_MS))
     return Wait(0.0)
+
+
+def _ends_ring() -> OffsetRing:
+    return OffsetRing(SPANS["1h"][1])
+
+
+def _commits_ring() -> OffsetRing:
+    return OffsetRing(WINDOW_SLOTS)
 
 
 def _known(value: float) -> float | None:

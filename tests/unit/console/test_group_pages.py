@@ -6,7 +6,7 @@ import pytest
 from lag_world import LagWorld
 from visitor import Visitor, visit
 
-from ottla.console.group_pages import PlotPoint, heat, thinned, trend_per_s
+from ottla.console.group_pages import PlotPoint, carried, heat, thinned, trend_per_s
 
 
 @pytest.fixture
@@ -174,6 +174,12 @@ def test_trend_is_that_of_the_last_minute():
     assert trend_per_s([900, *range(0, 120, 10)]) == 2
     assert trend_per_s([5]) is None
     assert trend_per_s([]) is None
+
+
+def test_short_gaps_have_the_last_lag():
+    """Where groups are looked at less often; a long gap stays one."""
+    assert carried([None, 5, None, None, 7]) == [None, 5, 5, 5, 7]
+    assert carried([5, *[None] * 50])[-1] is None
 
 
 def test_plot_has_at_most_240_points():

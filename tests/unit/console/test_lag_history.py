@@ -98,13 +98,18 @@ def test_commits_are_kept_for_five_minutes():
 
 
 def test_partitions_are_bounded(monkeypatch):
-    """The least recently written are dropped."""
+    """Beyond the limit those that are kept stay, as long as they are written."""
     monkeypatch.setattr(lag_history, "MOST_PARTITIONS", 10)
     history = LagHistory()
-    for number in range(12):
-        history.record_ends(BEGIN_MS, {TopicPartition("t", number): 1})
-    assert history.ends(TopicPartition("t", 1)) == []
-    assert history.ends(TopicPartition("t", 2)) == [OffsetSample(BEGIN_MS, 1)]
+    every = [TopicPartition("t", number) for number in range(12)]
+    for step in range(3):
+        history.record_ends(BEGIN_MS + step * LOOK_MS, dict.fromkeys(every, 1))
+    assert [len(history.ends(each)) for each in every] == [3] * 10 + [0, 0]
+
+    later_ms = BEGIN_MS + lag_history.KEPT_MS + 3 * LOOK_MS
+    history.record_ends(later_ms - LOOK_MS, dict.fromkeys(every[2:10], 1))
+    history.record_ends(later_ms, dict.fromkeys(every[10:], 1))
+    assert [len(history.ends(each)) for each in every] == [0, 0] + [4] * 8 + [1, 1]
 
 
 def test_topic_is_forgotten_with_all_that_is_about_it():
