@@ -69,7 +69,6 @@ class ConsoleCommand(Command):
             "--connect",
             metavar="URL",
             type=connect_url,
-            default="",
             help="A worker of Kafka Connect, as http://localhost:8083: connectors have pages then.",
         )
         add_flag(parser, "--read-only", "Without everything that changes something.")
@@ -127,7 +126,7 @@ def settings_of(arguments: Namespace) -> ConsoleSettings:
         read_only=arguments.read_only,
         hide_records=arguments.hide_records,
         masks=tuple(map(mask_of, arguments.mask)),
-        connect=arguments.connect,
+        connect=arguments.connect or "",
     )
 
 

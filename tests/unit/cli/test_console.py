@@ -53,3 +53,11 @@ def test_other_addresses_need_protection():
     assert is_loopback("localhost")
     assert is_loopback("::1")
     assert not is_loopback("example.org")
+
+
+def test_worker_of_connect_is_a_url_of_http():
+    """Without the option there is none."""
+    assert settings_of(parsed()).connect == ""
+    assert settings_of(parsed("--connect", "http://w:8083")).connect == "http://w:8083"
+    with pytest.raises(UsageError, match="--connect takes a URL, as http://localhost:8083"):
+        parsed("--connect", "w:8083")
