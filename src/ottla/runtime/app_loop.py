@@ -78,7 +78,7 @@ def app_runtime(loop: asyncio.AbstractEventLoop) -> Runtime:
         background=ExecutorBackground(loop),
         disk=LocalDisk(),
         network=SocketNetwork(loop),
-        random=random.Random(),
+        random=random.Random(random.getrandbits(64)),  # repeated where the program's own is
     )
 
 

@@ -393,6 +393,7 @@ class Consumer(LoopClient):
                     core.acknowledge()
         finally:
             await asyncio.shield(asyncio.ensure_future(processing.end()))
+        processing.check()
 
     async def _poll_for(
         self, collect: Callable[[], tuple[list[T], bool]], timeout_ms: int

@@ -437,6 +437,7 @@ class Consumer(ClosedOnExit):
                     self._call(core.acknowledge)
         finally:
             self._run(processing.end())
+        processing.check()
 
     async def _begin_processing(self, options: ProcessOptions) -> Processing:
         from ottla.clients.processing.processing import Processing

@@ -63,7 +63,7 @@ class GivenUpError(Exception):
 
 
 class Processing:
-    """One call of `process`: `run` until it returns None, then `end`."""
+    """One call of `process`: `run` until it returns None, then `end`, also after an error."""
 
     def __init__(
         self, core: ConsumerCore, options: ProcessOptions, settings: Mapping[str, Any]
@@ -226,7 +226,15 @@ class Processing:
         ]
         self._give_up(lost)
         for place in lost:
-            del self._progress[place]
+            self._rewind(self._progress.pop(place))
+
+    def _rewind(self, lost: PartitionProgress) -> None:
+        """Read again what is unfinished of a partition that has only moved, as after truncation."""
+        state = lost.state
+        first, position = lost.first_unfinished(), state.position
+        is_still_read = self._core.subscriptions.is_current(state, state.generation)
+        if is_still_read and first is not None and position is not None and first < position:
+            state.seek(first)
 
     def _give_up(
         self, places: Collection[TopicPartition], *, but_for_begun: bool = False
@@ -393,10 +401,7 @@ class Processing:
     # The end
 
     async def end(self) -> None:
-        """Give up what is not finished, commit what is, and give the consumer back; once.
-
-        Raises the error that has ended the work.
-        """
+        """Give up what is not finished, commit what is, and give the consumer back; once."""
         self._end_deadline = Deadline(self._clock, 0)
         self._give_up(list(self._progress))
         self._workers.close()
@@ -409,6 +414,9 @@ class Processing:
                 await self._letters.close()
         finally:
             self._give_back()
+
+    def check(self) -> None:
+        """Raise the error that has ended the work, if it was one."""
         if self._failure is not None:
             raise self._failure
 

@@ -269,6 +269,24 @@ def test_work_that_is_cancelled_ends_at_once(consumer_of, logs, virtual):
     virtual.scheduler.run(use())
 
 
+def test_work_may_be_cancelled_while_a_dead_letter_is_written(consumer_of, logs, virtual):
+    """The letter is not there: the record is not committed, and the cancellation is no failure."""
+    fill(logs, *"ab")
+    handler = Handler(virtual)
+    handler.errors = {1: [ValueError("bad")]}
+
+    async def use() -> None:
+        async with consumer_of() as consumer:
+            work = started(consumer, handler, retries=0, dead_letters="nowhere")
+            await pause(virtual.scheduler, 1000)
+            work.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await work
+            assert logs.committed[FIRST] == 1
+
+    virtual.scheduler.run(use())
+
+
 def test_consumer_that_is_closed_ends_its_work(consumer_of, logs, virtual):
     """With an error that says so; what was finished is committed."""
     fill(logs, *"ab")
@@ -341,6 +359,27 @@ def test_lost_membership_makes_work_not_count(consumer_of, logs, virtual):
 
     virtual.scheduler.run(use())
     assert logs.committed[FIRST] == 1
+
+
+def test_position_that_jumps_leaves_nothing_out(consumer_of, logs, virtual):
+    """As after an election, when a new leader's log is said to differ from there on."""
+    fill(logs, *"abc")
+    handler = Handler(virtual, {0: 5000})
+
+    async def use() -> None:
+        async with consumer_of(auto_commit_interval_ms=500) as consumer:
+            work = started(consumer, handler)
+            await pause(virtual.scheduler, 1000)
+            consumer._core.seek(FIRST, 3)
+            await pause(virtual.scheduler, 2000)
+            assert logs.committed.get(FIRST, 0) == 0
+            await pause(virtual.scheduler, 20_000)
+            consumer.stop()
+            await work
+
+    virtual.scheduler.run(use())
+    assert handler.begun.count(0) == 2
+    assert logs.committed[FIRST] == 3
 
 
 def test_few_records_are_in_memory(consumer_of, logs, virtual, monkeypatch):
