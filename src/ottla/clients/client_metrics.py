@@ -263,6 +263,10 @@ class ConsumerMetrics:
         self._between_polls.record(now_ms - self._last_poll_ms, now_ms)
         self._last_poll_ms = now_ms
 
+    @property
+    def ms_since_poll(self) -> int:
+        return self._common.now_ms - self._last_poll_ms
+
     def on_records(self, count: int) -> None:
         """The application gets records."""
         if count:

@@ -333,6 +333,13 @@ class Cluster(Value, frozen=True):
         info = self.topics.get(topic)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if info is None else info.error
 
+    def topic_id(self, topic: str) -> UUID | None:
+        """The id of a topic; None if the brokers know of no such topic."""
+        info = self.topics.get(topic)
+        if info is None or info.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return None
+        return info.topic_id
+
     def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
         """How many partitions each of the topics has; those without partitions are left out."""
         known = {topic: self.topics[topic] for topic in topics if topic in self.topics}

@@ -20,6 +20,7 @@ from ottla.clients.consumer.consumer_core import (
     WakeupError,
     no_group_id,
 )
+from ottla.clients.consumer.consumer_health import ConsumerHealth, dead, health_of
 from ottla.clients.consumer.subscription_state import RebalanceEvent, RebalanceListener
 from ottla.clients.processing.process_options import ProcessOptions
 from ottla.clients.topic_offsets import OffsetSpec, with_metadata
@@ -293,6 +294,10 @@ class Consumer(LoopClient):
     def metrics(self) -> Metrics:
         return self._opened().read_metrics()
 
+    def health(self) -> ConsumerHealth:
+        """How it is, for a supervisor's probes; a handler of these runs in the same loop."""
+        return dead() if self._is_closed else health_of(self._opened())
+
     def group_metadata(self) -> ConsumerGroupMetadata:
         return self._opened().group_metadata()
 
@@ -316,7 +321,7 @@ class Consumer(LoopClient):
         return await self._opened().topic_partitions(topic, self._deadline(timeout_ms))
 
     def topic_id(self, topic: str) -> UUID | None:
-        return self._opened().topic_id(topic)
+        return self._opened().metadata.cluster.topic_id(topic)
 
     async def list_topics(self, timeout_ms: int | None = None) -> dict[str, list[PartitionInfo]]:
         return await self._opened().list_topics(self._deadline(timeout_ms))

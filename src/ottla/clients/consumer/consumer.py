@@ -7,7 +7,6 @@ from collections.abc import (
     Callable,
     Collection,
     Coroutine,
-    Hashable,
     Iterable,
     Iterator,
     Mapping,
@@ -22,10 +21,16 @@ from ottla.clients.client_metrics import Metrics
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.committed_offsets import ConsumerGroupMetadata
 from ottla.clients.consumer.consumer_core import ConsumerCore, OnCommit, WakeupError
+from ottla.clients.consumer.consumer_health import (
+    NO_ANSWER_MS,
+    ConsumerHealth,
+    dead,
+    health_of,
+)
 from ottla.clients.consumer.consumer_record import ConsumerRecord, FetchedBatches
 from ottla.clients.consumer.subscription_state import RebalanceEvent, RebalanceListener
 from ottla.clients.metadata import PartitionInfo
-from ottla.clients.processing.process_options import ProcessOptions
+from ottla.clients.processing.processing_calls import ProcessingCalls
 from ottla.clients.topic_offsets import (
     ListOffsetsResult,
     OffsetAndMetadata,
@@ -33,14 +38,13 @@ from ottla.clients.topic_offsets import (
     with_metadata,
 )
 from ottla.config.client_config import ConsumerConfig
+from ottla.errors import KafkaTimeoutError
 from ottla.network.timing import Deadline
 from ottla.runtime.io_thread import MARGIN_MS, IoThread, RLock
 from ottla.structs import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, NO_OFFSET, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from ottla.clients.processing.processing import Processing
 
 __all__ = ["Consumer", "WakeupError"]
 
@@ -49,7 +53,7 @@ OffsetsToCommit = Mapping[TopicPartition, OffsetAndMetadata | int]
 ITERATION_POLL_MS = 1000
 
 
-class Consumer(ClosedOnExit):
+class Consumer(ProcessingCalls, ClosedOnExit):
     """Reads topics, alone or sharing them with the other members of its group.
 
         with Consumer("localhost:9092", group_id="report", topics=["pages"]) as consumer:
@@ -186,46 +190,6 @@ class Consumer(ClosedOnExit):
             while unread:
                 yield unread.pop()
 
-    def process(
-        self,
-        handler: Callable[[ConsumerRecord], object],
-        *,
-        workers: int = 8,
-        by: str | Callable[[ConsumerRecord], Hashable] = "key",
-        retries: int | None = 3,
-        retry_pause: float = 0.1,
-        dead_letters: str | None = None,
-        max_in_flight: int = 1000,
-    ) -> None:
-        """Call `handler` with each record, in so many threads at once, until `stop`.
-
-        Records of the same key (`by="partition"`: of the same partition; or of what a function
-        `by` returns for them) are handled one after the other, in order; those without a key in no
-        order. Offsets are committed up to the first unfinished record of each partition, every
-        auto.commit.interval.ms and at the end: each is handled at least once. Handlers hold up no
-        poll and no rebalance. A coroutine function is awaited, in tasks of the I/O thread's loop.
-
-        A handler that raises is called again `retries` times (None: without end) after pauses that
-        double from `retry_pause` seconds to a minute; other keys need not wait. Then the record
-        is written to the topic `dead_letters`, with the headers of Kafka Connect; without one,
-        `process` ends with HandlerFailedError. At most `max_in_flight` records are in memory
-        unfinished.
-        """
-        options = ProcessOptions(
-            handler, workers, by, retries, retry_pause, dead_letters, max_in_flight
-        )
-        options.check(self._core.subscriptions.topics)
-        with self._alone():
-            self._process(options)
-
-    def stop(self) -> None:
-        """End `process`, or the next one, from any thread: no more records are begun.
-
-        It returns when those that handlers work on are finished and committed, or have taken half
-        of max.poll.interval.ms.
-        """
-        self._io.post(self._core.stop_processing)
-
     def wakeup(self) -> None:
         """Make the current poll, or the next one, raise WakeupError; callable from any thread."""
         self._core.is_settled = False
@@ -331,6 +295,15 @@ class Consumer(ClosedOnExit):
         with self._alone():
             return self._call(self._core.read_metrics)
 
+    def health(self) -> ConsumerHealth:
+        """How it is, for a supervisor's probes; from any thread, also while another one polls."""
+        if self._is_closed:
+            return dead()
+        try:
+            return self._io.run(self._health(), NO_ANSWER_MS)
+        except (KafkaTimeoutError, RuntimeError):
+            return dead()
+
     def group_metadata(self) -> ConsumerGroupMetadata:
         """This consumer's membership in its group, for `Producer.send_offsets_to_transaction`."""
         with self._alone():
@@ -365,7 +338,7 @@ class Consumer(ClosedOnExit):
 
         None if they know of no such topic, as after it was deleted.
         """
-        return self._core.topic_id(topic)
+        return self._core.metadata.cluster.topic_id(topic)
 
     def list_topics(self, timeout_ms: int | None = None) -> dict[str, list[PartitionInfo]]:
         """All topics that this consumer may see, with their partitions."""
@@ -404,6 +377,9 @@ class Consumer(ClosedOnExit):
         finally:
             self._lock.release()
 
+    async def _health(self) -> ConsumerHealth:
+        return health_of(self._core)
+
     async def _build(self) -> ConsumerCore:
         return ConsumerCore(self._io.runtime, self._config)
 
@@ -425,24 +401,6 @@ class Consumer(ClosedOnExit):
                 outcome.tell(core.subscriptions.listener)
             finally:
                 self._call(core.acknowledge)
-
-    def _process(self, options: ProcessOptions) -> None:
-        core = self._core
-        processing = self._io.run(self._begin_processing(options))
-        try:
-            while (event := self._io.run(processing.run())) is not None:
-                try:
-                    event.tell(core.subscriptions.listener)
-                finally:
-                    self._call(core.acknowledge)
-        finally:
-            self._run(processing.end())
-        processing.check()
-
-    async def _begin_processing(self, options: ProcessOptions) -> Processing:
-        from ottla.clients.processing.processing import Processing
-
-        return Processing(self._core, options, self._given)
 
     def _refill(self, idle_timeout_ms: int | None) -> bool:
         """Poll for iteration; False when nothing came in time."""

@@ -90,6 +90,8 @@ class ConsumerCoordinator:
         self.member.on_lost = self._lose
         self.positions: Callable[[], Offsets] = dict
         self.is_revoking = False
+        self.commit_error: KafkaError | None = None
+        """That of the last commit, if it failed."""
         self.commits_automatically = config.enable_auto_commit
         self.before_revoke: BeforeRevoke = _nothing_to_finish
         """Awaited, in a poll, before the positions of partitions that go are committed."""
@@ -280,12 +282,15 @@ class ConsumerCoordinator:
             )
         except KafkaError as cause:
             self.link.note(cause)
+            self.commit_error = cause
             raise
         for error in filter(None, results.values()):
             self.link.note(error)
+            self.commit_error = error
             if error.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
                 raise commit_failed() from error
             raise error
+        self.commit_error = None
 
     async def committed(
         self, partitions: Collection[TopicPartition], retrying: Retrying, deadline: Deadline

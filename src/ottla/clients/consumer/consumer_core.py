@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
-from uuid import UUID
 
 from ottla.clients.admin.admin_client import checked
 from ottla.clients.client_metrics import ConsumerMetrics, Metrics
@@ -101,6 +100,7 @@ class ConsumerCore:
         self._finding: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Future[None]] = set()
         self._is_woken = False
+        self.poll_error: KafkaError | None = None
         self.is_stop_requested = False
         self.on_stop: Callable[[], object] | None = None
         self._polled_as = NO_MEMBERSHIP
@@ -142,6 +142,17 @@ class ConsumerCore:
         self, collect: Callable[[], tuple[list[T], bool]], deadline: Deadline
     ) -> list[T] | RebalanceEvent:
         """Poll; `collect` takes fetched batches and returns whether there is room for more."""
+        try:
+            found = await self._poll_for(collect, deadline)
+        except KafkaError as error:
+            self.poll_error = error
+            raise
+        self.poll_error = None
+        return found
+
+    async def _poll_for(
+        self, collect: Callable[[], tuple[list[T], bool]], deadline: Deadline
+    ) -> list[T] | RebalanceEvent:
         self.metrics.on_poll()
         if self.coordinator is not None:
             self.coordinator.member.poll_watch.note()
@@ -373,13 +384,9 @@ class ConsumerCore:
     def current_lag(self, partition: TopicPartition) -> int | None:
         """How far the position is behind the last readable record; None if unknown."""
         state = self.subscriptions.state(partition)
-        is_committed = IsolationLevel.of(self.config.isolation_level) is (
-            IsolationLevel.READ_COMMITTED
-        )
-        end = state.last_stable_offset if is_committed else state.high_watermark
-        if end is None or state.position is None:
-            return None
-        return max(0, end - self.unfinished().get(state.topic_partition, state.position))
+        isolation = IsolationLevel.of(self.config.isolation_level)
+        position = self.unfinished().get(state.topic_partition, state.position)
+        return state.lag(isolation is IsolationLevel.READ_COMMITTED, position)
 
     async def position(self, partition: TopicPartition, deadline: Deadline) -> int:
         """The offset of the next record, looked up first if it is not known."""
@@ -436,13 +443,6 @@ class ConsumerCore:
                 self.metadata.forget(topic)
             raise KafkaError.of(error, f"topic {topic}: {error.sentence}")
         return list((await self.metadata.topic(topic, deadline)).partitions.values())
-
-    def topic_id(self, topic: str) -> UUID | None:
-        """The id of a topic that is read; None if the brokers know of no such topic."""
-        found = self.metadata.cluster.topics.get(topic)
-        if found is None or found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return None
-        return found.topic_id
 
     async def list_topics(self, deadline: Deadline) -> dict[str, list[PartitionInfo]]:
         """All topics that this client may see, with their partitions."""

@@ -236,6 +236,11 @@ class TopicPartitionState:
         """How many fetches wait to be read."""
         return self.fetched - self.consumed
 
+    def lag(self, is_committed: bool, position: int | None) -> int | None:
+        """How far a position is behind the last readable record, or the last committed one."""
+        end = self.last_stable_offset if is_committed else self.high_watermark
+        return None if end is None or position is None else max(0, end - position)
+
     def seek(self, offset: int, leader_epoch: int = NO_EPOCH) -> None:
         """Continue at `offset`."""
         self._jump()

@@ -1,0 +1,58 @@
+"""How a consumer is, for the probes of a supervisor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.clients.consumer.subscription_state import SubscriptionType
+
+if TYPE_CHECKING:
+    from ottla.clients.consumer.consumer_core import ConsumerCore
+    from ottla.errors import KafkaError
+    from ottla.structs import TopicPartition
+
+
+class ConsumerHealth(NamedTuple):
+    """A liveness probe looks at `is_alive`, a probe of readiness at `is_ready`."""
+
+    is_alive: bool
+    """It polls at least every max.poll.interval.ms, and its loop runs: else it must be restarted.
+
+    A cluster that cannot be reached is no reason: the consumer continues when it is back.
+    """
+    is_ready: bool
+    """It knows where to read in its partitions, and the last poll and commit had no error."""
+    assignment: frozenset[TopicPartition]
+    lag: int | None
+    """How far it is behind in all partitions together; None where that is not known yet."""
+    ms_since_poll: int
+    last_error: KafkaError | None
+    """Of the last poll or commit, if it failed."""
+
+
+NO_ANSWER_MS = 1000
+"""A loop that does not answer a probe for so long is taken for dead."""
+
+
+def health_of(core: ConsumerCore) -> ConsumerHealth:
+    """The health of an open consumer, asked for on its loop."""
+    subscriptions, ms_since_poll = core.subscriptions, core.metrics.ms_since_poll
+    lags = [core.current_lag(each) for each in subscriptions.assigned]
+    known = [lag for lag in lags if lag is not None]
+    commit_error = None if core.coordinator is None else core.coordinator.commit_error
+    error = commit_error or core.poll_error
+    is_lost = core.coordinator is not None and core.coordinator.member.is_lost
+    reads = subscriptions.type is not SubscriptionType.NONE and subscriptions.has_all_positions
+    return ConsumerHealth(
+        ms_since_poll <= core.config.max_poll_interval_ms,
+        reads and not is_lost and error is None,
+        frozenset(subscriptions.assigned),
+        sum(known) if len(known) == len(lags) else None,
+        ms_since_poll,
+        error,
+    )
+
+
+def dead(error: KafkaError | None = None) -> ConsumerHealth:
+    """The health of a consumer that is closed, or whose loop does not answer."""
+    return ConsumerHealth(False, False, frozenset(), None, 0, error)
