@@ -57,6 +57,7 @@ class ConsoleCluster:
         self.client = AskingClient(self.runtime, config)
         self.admin = AdminClient(self.runtime, config, self.client)
         self.all_topics = AllTopics(self.client)
+        self._worked_out: dict[Callable[[Cluster], Any], tuple[Cluster, Any]] = {}
         self.open_streams = 0
         """How many pages follow a topic now."""
         self.searches = asyncio.Semaphore(SEARCHES_AT_ONCE)
@@ -72,6 +73,15 @@ class ConsoleCluster:
         if kind not in self._parts:
             self._parts[kind] = kind(self)
         found: P = self._parts[kind]
+        return found
+
+    def once(self, make: Callable[[Cluster], P]) -> P:
+        """The result of a function of the metadata, which is worked out once for each answer."""
+        cluster = self.all_topics.cluster
+        known = self._worked_out.get(make)
+        if known is None or known[0] is not cluster:
+            known = self._worked_out[make] = (cluster, make(cluster))
+        found: P = known[1]
         return found
 
     @cached_property

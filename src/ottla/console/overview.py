@@ -58,6 +58,16 @@ def overview(watchers: Sequence[Watcher]) -> ConsolePage:
 async def numbers(visit: Visit) -> Data:
     """How much the cluster has, and does."""
     cluster, rates = await visit.cluster.snapshot(), visit.cluster.rates
+    return {
+        **visit.cluster.once(counts),
+        "total": rates.total(),
+        "is_whole": rates.is_whole,
+        "busiest": busiest(visit, cluster),
+    }
+
+
+def counts(cluster: Cluster) -> Data:
+    """Brokers, topics and partitions."""
     topics = [each for each in cluster.topics.values() if not each.is_internal]
     return {
         "brokers": len(cluster.nodes),
@@ -66,9 +76,6 @@ async def numbers(visit: Visit) -> Data:
         "topics": len(topics),
         "internal": len(cluster.topics) - len(topics),
         "partitions": sum(len(each.partitions) for each in cluster.topics.values()),
-        "total": rates.total(),
-        "is_whole": rates.is_whole,
-        "busiest": busiest(visit, cluster),
     }
 
 
@@ -77,15 +84,22 @@ def busiest(visit: Visit, cluster: Cluster) -> list[BusyTopic]:
     rates = visit.cluster.rates
     found = [
         BusyTopic(name, now, rates.series(name))
-        for name in cluster.topics
-        if not cluster.topics[name].is_internal and (now := rates.now(name))
+        for name in rates.watched
+        if name in cluster.topics
+        and not cluster.topics[name].is_internal
+        and (now := rates.now(name))
     ]
     return sorted(found, key=lambda each: -each.per_second)[:BUSIEST]
 
 
 async def partitions_in_danger(visit: Visit) -> list[Attention]:
     """Partitions without a leader, and those that have lost replicas."""
-    cluster = await visit.cluster.snapshot()
+    await visit.cluster.snapshot()
+    return list(visit.cluster.once(troubles))
+
+
+def troubles(cluster: Cluster) -> list[Attention]:
+    """What is wrong with a cluster's partitions and its controller."""
     wanted = [found for topic in cluster.topics.values() for found in in_danger(topic)]
     if cluster.controller_id not in cluster.nodes:
         wanted.append(

@@ -58,6 +58,7 @@ class Rates:
         self._snapshot = snapshot
         self._ask_ends = ask_ends
         self._cluster = Cluster()
+        self._is_whole = True
         self._samples: dict[str, deque[EndSample]] = {}
         self._looked_at_ms: dict[str, int] = {}
 
@@ -89,9 +90,14 @@ class Rates:
         return [sum(each[-back] for each in every) for back in range(shortest, 0, -1)]
 
     @property
+    def watched(self) -> list[str]:
+        """The topics that have samples."""
+        return list(self._samples)
+
+    @property
     def is_whole(self) -> bool:
         """Whether all topics of the cluster are watched."""
-        return _partition_count(self._cluster) <= MOST_PARTITIONS
+        return self._is_whole
 
     async def run(self) -> None:
         """Note the ends until the task is cancelled."""
@@ -109,6 +115,7 @@ class Rates:
         """Ask for the ends of the watched topics, once."""
         cluster = self._cluster = await self._snapshot()
         now_ms = self._runtime.clock.monotonic_ms()
+        self._is_whole = _partition_count(cluster) <= MOST_PARTITIONS
         partitions = self._watched(cluster, now_ms)
         ends = await self._ask_ends(partitions)
         sums: dict[str, int] = {}
@@ -126,7 +133,7 @@ class Rates:
             del self._samples[topic]
 
     def _watched(self, cluster: Cluster, now_ms: int) -> list[TopicPartition]:
-        if _partition_count(cluster) <= MOST_PARTITIONS:
+        if self._is_whole:
             return _partitions_of(cluster, cluster.topics)
         self._looked_at_ms = {
             topic: at_ms

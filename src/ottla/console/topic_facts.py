@@ -20,13 +20,15 @@ from ottla.protocol.log_dirs import (
 from ottla.structs import MS_PER_HOUR, MS_PER_MINUTE, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ottla.clients.metadata import TopicInfo
     from ottla.clients.topic_offsets import ListOffsetsResult
     from ottla.console.console_cluster import ConsoleCluster
 
 SHOWN_SETTINGS: Final = ("cleanup.policy", "retention.ms", "retention.bytes")
+FRESH_MS: Final = 60_000
+MOST_KNOWN: Final = 5_000
 DAY_MS: Final = 86_400_000
 
 
@@ -41,24 +43,56 @@ class TopicFacts(NamedTuple):
     retention: str
 
 
+class SlowFacts:
+    """Sizes and settings of topics, asked for again after a minute; those asked for last are kept.
+
+    They are few requests, but long answers, and change slowly.
+    """
+
+    def __init__(self, cluster: ConsoleCluster) -> None:
+        self._cluster = cluster
+        self._known: dict[str, tuple[int, int | None, dict[str, str | None]]] = {}
+
+    async def of(self, infos: Sequence[TopicInfo]) -> None:
+        """Ask for what is not known of these topics."""
+        now_ms = self._cluster.runtime.clock.monotonic_ms()
+        old_ms = now_ms - FRESH_MS
+        asked = [each for each in infos if self._known.get(each.name, (-FRESH_MS,))[0] <= old_ms]
+        if not asked:
+            return
+        sizes, settings = await asyncio.gather(
+            partition_sizes(self._cluster, asked),
+            main_settings(self._cluster, [each.name for each in asked]),
+        )
+        for info in asked:
+            self._known.pop(info.name, None)
+            self._known[info.name] = (now_ms, _bytes(info, sizes), settings.get(info.name, {}))
+        while len(self._known) > MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+
+    def bytes(self, topic: str) -> int | None:
+        """The bytes on the leaders' disks; None where they are not known."""
+        return self._known[topic][1] if topic in self._known else None
+
+    def settings(self, topic: str) -> dict[str, str | None]:
+        """The settings that a list shows; none where they are not known."""
+        return self._known[topic][2] if topic in self._known else {}
+
+
 async def topic_facts(
     cluster: ConsoleCluster, topics: Iterable[TopicInfo]
 ) -> dict[str, TopicFacts]:
     """The facts of a few topics, by name: four kinds of requests, at the same time."""
     infos = list(topics)
     led = [TopicPartition(info.name, each) for info in infos for each in info.available]
-    starts, ends, sizes, settings = await asyncio.gather(
-        cluster.starts(led),
-        cluster.ends(led),
-        partition_sizes(cluster, infos),
-        main_settings(cluster, [info.name for info in infos]),
-    )
+    slow = cluster.part(SlowFacts)
+    starts, ends, _ = await asyncio.gather(cluster.starts(led), cluster.ends(led), slow.of(infos))
     return {
         info.name: TopicFacts(
             _records(info, starts, ends),
-            _bytes(info, sizes),
-            settings.get(info.name, {}).get("cleanup.policy") or "",
-            retention_text(settings.get(info.name, {})),
+            slow.bytes(info.name),
+            slow.settings(info.name).get("cleanup.policy") or "",
+            retention_text(slow.settings(info.name)),
         )
         for info in infos
     }
