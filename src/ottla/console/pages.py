@@ -19,6 +19,7 @@ from ottla.console.overview import overview, partitions_in_danger
 from ottla.console.page import ConsoleChange, ConsolePage, ConsoleStream
 from ottla.console.producing import PRODUCE_CHANGES, PRODUCE_PAGES
 from ottla.console.records import RECORD_PAGES
+from ottla.console.search_progress import SEARCH_STREAMS
 from ottla.console.topic_pages import PARTS_OF_TOPICS
 from ottla.console.topics import TOPIC_PAGES
 from ottla.console.transaction_pages import TRANSACTION_CHANGES, TRANSACTION_PAGES
@@ -49,4 +50,4 @@ CHANGES: Final[tuple[ConsoleChange, ...]] = (
     *TRANSACTION_CHANGES,
     *CONNECTOR_CHANGES,
 )
-STREAMS: Final[tuple[ConsoleStream, ...]] = (*RECORD_STREAMS,)
+STREAMS: Final[tuple[ConsoleStream, ...]] = (*RECORD_STREAMS, *SEARCH_STREAMS)

@@ -18,6 +18,7 @@ from ottla.console.record_source import (
     batches_of,
 )
 from ottla.console.refusals import NotFound, Refused
+from ottla.console.search_progress import FinishedSearches
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import NO_PRODUCER_ID, TopicPartition
 
@@ -99,7 +100,8 @@ async def records(visit: Visit) -> Data:
     if query.condition is None:
         found = await browse(visit, query, count)
     else:
-        found = await search(visit.cluster, visit.settings.masks, query, count)
+        kept = visit.cluster.part(FinishedSearches).take(visit)
+        found = kept or await search(visit.cluster, visit.settings.masks, query, count)
     left = sum(
         end - query.spans[TopicPartition(query.topic.name, each)].start
         for each, end in found.left.items()

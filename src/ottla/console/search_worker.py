@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.runtime import Runtime
 
 LIMITS: Final = Limits(records=1_000_000, bytes=256 * 1024 * 1024, ms=10_000)
-STEP: Final = 65_536
+STEP: Final = 32_768
 """Records of a step over all partitions."""
 MOST_MEMORY: Final = 512 * 1024 * 1024
 NICE: Final = 10

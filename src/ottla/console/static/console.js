@@ -112,6 +112,46 @@
     button.addEventListener("click", () => (stream ? stop("") : begin()));
   }
 
+  // A search shows how far it is, and is stopped by the button; the page then finds its result.
+  function beginSearching() {
+    const form = find("form[data-search]"), bar = find("[data-progress]");
+    if (!form || !bar || !window.EventSource) return;
+    const line = find("span", bar), meter = find("progress", bar);
+    let stream = null;
+    const stop = () => { stream?.close(); stream = null; bar.hidden = true; };
+    const begin = (address, query) => {
+      stop();
+      bar.hidden = false;
+      line.textContent = "Searching …";
+      meter.removeAttribute("value");
+      stream = new EventSource(`${form.dataset.search}?${query}`);
+      stream.addEventListener("progress", (event) => {
+        const { read, total } = JSON.parse(event.data);
+        meter.max = Math.max(1, Math.min(total, 1000000));
+        meter.value = read;
+        line.textContent = `Searched ${read.toLocaleString()} of ${total.toLocaleString()} records`;
+      });
+      const go = () => { stop(); location.href = address; };
+      stream.addEventListener("done", go);
+      stream.addEventListener("end", go);
+      stream.addEventListener("error", go);
+    };
+    form.addEventListener("submit", (event) => {
+      const query = new URLSearchParams([...new FormData(form)].filter(([, text]) => text));
+      if (!query.get("q")) return;
+      event.preventDefault();
+      begin(`${form.getAttribute("action")}?${query}`, query);
+    });
+    find(".pager a[rel=next][data-search]")?.addEventListener("click", (event) => {
+      event.preventDefault();
+      const address = new URL(event.target.href);
+      begin(address.href, address.searchParams);
+      scrollTo(0, 0);
+    });
+    find("button", bar).addEventListener("click", stop);
+    addEventListener("pageshow", (event) => event.persisted && stop());
+  }
+
   // A click on a row opens the record below it; its time is a link to its page.
   function beginOpening() {
     const rows = find("#records");
@@ -150,4 +190,5 @@
   beginRefreshing();
   beginFollowing();
   beginOpening();
+  beginSearching();
 })();
