@@ -20,6 +20,7 @@ from ottla.console.page import ConsoleChange, ConsolePage, ConsoleStream
 from ottla.console.producing import PRODUCE_CHANGES, PRODUCE_PAGES
 from ottla.console.records import RECORD_PAGES
 from ottla.console.search_progress import SEARCH_STREAMS
+from ottla.console.topic_changes import TOPIC_CHANGES, TOPIC_FORMS
 from ottla.console.topic_pages import PARTS_OF_TOPICS
 from ottla.console.topics import TOPIC_PAGES
 from ottla.console.transaction_pages import TRANSACTION_CHANGES, TRANSACTION_PAGES
@@ -33,6 +34,7 @@ WATCHERS: Final = (partitions_in_danger, groups_behind, connectors_failed)
 PAGES: Final[tuple[ConsolePage, ...]] = (
     overview(WATCHERS),
     *TOPIC_PAGES,
+    *TOPIC_FORMS,
     *RECORD_PAGES,
     *PARTS_OF_TOPICS,
     *PRODUCE_PAGES,
@@ -44,6 +46,7 @@ PAGES: Final[tuple[ConsolePage, ...]] = (
     *CONNECTOR_PAGES,
 )
 CHANGES: Final[tuple[ConsoleChange, ...]] = (
+    *TOPIC_CHANGES,
     *PRODUCE_CHANGES,
     *GROUP_CHANGES,
     *RESET_CHANGES,

@@ -117,9 +117,11 @@ async def settings(visit: Visit) -> Data:
         )
         for each in found.values()
     ]
+    edited = next((each for each in lines if each.name == visit.query.get("edit")), None)
     return {
         "topic": topic.name,
         "settings": sorted(lines, key=lambda each: (not each.is_own, each.name)),
+        "edited": edited,
     }
 
 
