@@ -206,6 +206,8 @@ def violations(page, name: str) -> list[str]:
         ("timeline", f"/t/orders/timeline?from={START}&to={START + 240_000}"),
         ("partitions", "/t/orders/partitions"),
         ("settings", "/t/quiet/settings"),
+        ("setting", "/t/quiet/settings?edit=retention.ms"),
+        ("new-topic", "/topics/new"),
         ("send", "/t/orders/produce?like=1:3"),
         ("found", "/find?q=o"),
         ("groups", "/groups"),
@@ -290,6 +292,23 @@ def test_record_is_sent_and_sent_again(visit):
     page.wait_for_selector(".message")
     assert page.url.endswith("/t/quiet/0/1")
     assert "1.10" in page.inner_text("pre.data >> nth=1")
+
+
+def test_topic_is_created_and_deleted(visit):
+    """By keys and forms; deletion wants its name."""
+    page = visit("/topics")
+    page.click("text=New topic")
+    page.fill("main input[name=name]", "short-lived")
+    page.fill("input[name=partitions]", "2")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".message")
+    page.click("text=Settings")
+    page.click("text=Delete this topic")
+    page.fill("details input[name=name]", "short-lived")
+    page.click("text=Delete it")
+    page.wait_for_selector(".message")
+    assert page.url.endswith("/topics")
+    assert "short-lived" not in page.inner_text("tbody")
 
 
 def test_theme_is_chosen_and_kept(visit):

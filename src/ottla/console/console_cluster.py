@@ -61,7 +61,7 @@ class ConsoleCluster:
         self.open_streams = 0
         """How many pages follow a topic now."""
         self.searches = asyncio.Semaphore(SEARCHES_AT_ONCE)
-        self.rates = Rates(self.runtime, self.snapshot, self.ends)
+        self.rates = Rates(self.runtime, self.snapshot, self.ends, self.offsets_at)
         self._parts: dict[Callable[[ConsoleCluster], Any], Any] = {}
 
     def start(self) -> None:

@@ -30,6 +30,8 @@ SAMPLE_EVERY_MS: Final = 5_000
 POINTS: Final = 120
 """Ten minutes, if the brokers answer quickly."""
 MOST_PARTITIONS: Final = 2_000
+LOOK_BACK_MS: Final = 30_000
+MOST_LOOKED_UP: Final = 500
 WATCHED_MS: Final = 180_000
 SHARE: Final = 100
 """The pause is this many times the time of the question: brokers spend 1 % on it at most."""
@@ -45,7 +47,8 @@ class EndSample(NamedTuple):
 class Rates:
     """The watched topics of a cluster, each with its last samples.
 
-    `snapshot` asks for the metadata, `ask_ends` for the ends of partitions.
+    `snapshot` asks for the metadata, `ask_ends` for the ends of partitions, and `ask_at` for the
+    first offsets from moments on, by which the minutes before the start are looked up.
     """
 
     def __init__(
@@ -53,10 +56,12 @@ class Rates:
         runtime: Runtime,
         snapshot: Callable[[], Awaitable[Cluster]],
         ask_ends: Callable[[list[TopicPartition]], Awaitable[Ends]],
+        ask_at: Callable[[dict[TopicPartition, int]], Awaitable[Ends]],
     ) -> None:
         self._runtime = runtime
         self._snapshot = snapshot
         self._ask_ends = ask_ends
+        self._ask_at = ask_at
         self._cluster = Cluster()
         self._is_whole = True
         self._samples: dict[str, deque[EndSample]] = {}
@@ -68,12 +73,13 @@ class Rates:
         self._looked_at_ms.update(dict.fromkeys(topics, now_ms))
 
     def series(self, topic: str) -> list[float]:
-        """Records a second between samples, the newest last; none before the second sample."""
-        samples = list(self._samples.get(topic, ()))
-        return [
-            max(0, after.end - before.end) * 1000 / max(1, after.at_ms - before.at_ms)
-            for before, after in pairwise(samples)
-        ]
+        """Records a second, a value for each 5 seconds, the newest last."""
+        found: list[float] = []
+        for before, after in pairwise(self._samples.get(topic, ())):
+            took_ms = max(1, after.at_ms - before.at_ms)
+            rate = max(0, after.end - before.end) * 1000 / took_ms
+            found += [rate] * max(1, round(took_ms / SAMPLE_EVERY_MS))
+        return found[-POINTS:]
 
     def now(self, topic: str) -> float | None:
         """The newest rate of a topic; None where it is not known."""
@@ -100,7 +106,11 @@ class Rates:
         return self._is_whole
 
     async def run(self) -> None:
-        """Note the ends until the task is cancelled."""
+        """Look back once, then note the ends until the task is cancelled."""
+        try:
+            await self.look_back()
+        except KafkaError as error:
+            logger.debug("the last minutes are not known: %s", error)
         clock, scheduler = self._runtime.clock, self._runtime.scheduler
         while True:
             began_ms = clock.monotonic_ms()
@@ -111,13 +121,36 @@ class Rates:
             took_ms = clock.monotonic_ms() - began_ms
             await pause(scheduler, max(SAMPLE_EVERY_MS - took_ms, SHARE * took_ms, 1))
 
+    async def look_back(self) -> None:
+        """Look up where the logs ended in the last minutes, by the timestamps of their records.
+
+        Nothing is asked of a cluster with many partitions: each moment is one look-up for each.
+        """
+        cluster = await self._snapshot()
+        partitions = _partitions_of(cluster, cluster.topics)
+        if len(partitions) > MOST_LOOKED_UP:
+            return
+        ends = await self._ask_ends(partitions)
+        now_ms, wall_ms = self._runtime.clock.monotonic_ms(), self._runtime.clock.now_ms()
+        for back_ms in range(POINTS * SAMPLE_EVERY_MS, 0, -LOOK_BACK_MS):
+            found = await self._ask_at(dict.fromkeys(partitions, wall_ms - back_ms))
+            for each, at in found.items():  # where no record is later, the log ended as it does now
+                if not isinstance(at, KafkaError) and at.offset < 0:
+                    found[each] = ends[each]
+            self._note(found, now_ms - back_ms)
+
     async def sample(self) -> None:
         """Ask for the ends of the watched topics, once."""
         cluster = self._cluster = await self._snapshot()
         now_ms = self._runtime.clock.monotonic_ms()
         self._is_whole = _partition_count(cluster) <= MOST_PARTITIONS
         partitions = self._watched(cluster, now_ms)
-        ends = await self._ask_ends(partitions)
+        self._note(await self._ask_ends(partitions), now_ms)
+        for topic in self._samples.keys() - {each.topic for each in partitions}:
+            del self._samples[topic]
+
+    def _note(self, ends: Ends, at_ms: int) -> None:
+        """Add a sample of each topic of which all ends are known."""
         sums: dict[str, int] = {}
         unknown: set[str] = set()
         for each, found in ends.items():
@@ -128,9 +161,7 @@ class Rates:
         for topic, end in sums.items():
             if topic not in unknown:
                 samples = self._samples.setdefault(topic, deque(maxlen=POINTS + 1))
-                samples.append(EndSample(now_ms, end))
-        for topic in self._samples.keys() - {each.topic for each in partitions}:
-            del self._samples[topic]
+                samples.append(EndSample(at_ms, end))
 
     def _watched(self, cluster: Cluster, now_ms: int) -> list[TopicPartition]:
         if self._is_whole:
