@@ -102,8 +102,10 @@ class Gate:
         if cookie is None:
             return self._locked()
         rest = urlencode({name: text for name, text in query.items() if name != "token"})
-        answer = RedirectResponse(scope["path"] + (f"?{rest}" if rest else ""), 303)
-        answer.set_cookie(self._cookie, cookie, httponly=True, samesite="strict")
+        path = "/" + scope["path"].lstrip("/\\")  # two slashes would begin another host's name
+        answer = RedirectResponse(path + (f"?{rest}" if rest else ""), 303)
+        is_secure = scope["scheme"] == "https"
+        answer.set_cookie(self._cookie, cookie, httponly=True, samesite="strict", secure=is_secure)
         return answer
 
     def _giving(self, send: Send, cookie: str) -> Send:

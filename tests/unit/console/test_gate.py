@@ -37,6 +37,8 @@ def test_token_lets_one_browser_in():
         assert "HttpOnly" in cookie
         assert "SameSite=strict" in cookie
         assert visitor.sessions.token != token
+        away = await visitor.get(f"//evil.example/?token={visitor.sessions.token}")
+        assert away.header("location") == "/evil.example/"
         visitor.cookies.clear()
         assert (await visitor.get(f"/?token={token}")).status == 401
         assert (await visitor.get("/?token=%C3%A9")).status == 401

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from topics_of_records import START, interleaved, send
 from visitor import Visitor, visit
 
+from ottla import Admin, TopicPartition
 from ottla.console.masks import mask_of
+from ottla.console.pages import PAGES
 
 HOSTILE = (
     b"<script>alert(1)</script>",
@@ -105,6 +109,36 @@ def test_hidden_records_are_shown_nowhere(ottla_fresh_broker):
         assert (await visitor.get("/t/orders/partitions")).status == 200
 
     visit(ottla_fresh_broker.bootstrap_servers, walk, hide_records=True)
+
+
+QUERIES = ("", "?id=readers&topic=orders&to=to-earliest", "?q=secret", "?like=0:0", "?id=0")
+
+
+@pytest.mark.parametrize("hidden", [{"hide_records": True}, {"masks": (mask_of(".*:value"),)}])
+def test_no_page_has_a_part_of_hidden_records(ottla_fresh_broker, hidden):
+    """Neither a page nor its twin, of all that there are, nor a stream."""
+    ottla_fresh_broker.create_topic("orders", 1)
+    send(ottla_fresh_broker, "orders", (0, START, b"k1", b"s3cr3t value", []))
+    with Admin(ottla_fresh_broker.bootstrap_servers) as admin:
+        admin.alter_group_offsets("readers", {TopicPartition("orders", 0): 0})
+    place = {"{topic}": "orders", "{partition:int}": "0", "{offset:int}": "0"}
+
+    async def walk(visitor: Visitor) -> None:
+        seen = set()
+        for page in PAGES:
+            path = page.path
+            for name, text in place.items():
+                path = path.replace(name, text)
+            for twin, query in itertools.product(("", ".json"), QUERIES):
+                answer = await visitor.get(
+                    (path.rstrip("/") or "/overview" * bool(twin)) + twin + query
+                )
+                seen.add(answer.status)
+                assert "s3cr3t" not in answer.text, (path, query)
+        assert 200 in seen
+        assert "s3cr3t" not in (await visitor.get("/search/t/orders?q=value")).text
+
+    visit(ottla_fresh_broker.bootstrap_servers, walk, **hidden)
 
 
 def test_masked_fields_are_neither_shown_nor_searched(ottla_fresh_broker):
