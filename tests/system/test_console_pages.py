@@ -205,6 +205,7 @@ def violations(page, name: str) -> list[str]:
         ("record", "/t/orders/1/3"),
         ("timeline", f"/t/orders/timeline?from={START}&to={START + 240_000}"),
         ("partitions", "/t/orders/partitions"),
+        ("shape", "/t/orders/shape"),
         ("settings", "/t/quiet/settings"),
         ("setting", "/t/quiet/settings?edit=retention.ms"),
         ("new-topic", "/topics/new"),

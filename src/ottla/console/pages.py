@@ -20,6 +20,7 @@ from ottla.console.page import ConsoleChange, ConsolePage, ConsoleStream
 from ottla.console.producing import PRODUCE_CHANGES, PRODUCE_PAGES
 from ottla.console.records import RECORD_PAGES
 from ottla.console.search_progress import SEARCH_STREAMS
+from ottla.console.shape import SHAPE_PAGES
 from ottla.console.topic_changes import TOPIC_CHANGES, TOPIC_FORMS
 from ottla.console.topic_pages import PARTS_OF_TOPICS
 from ottla.console.topics import TOPIC_PAGES
@@ -37,6 +38,7 @@ PAGES: Final[tuple[ConsolePage, ...]] = (
     *TOPIC_FORMS,
     *RECORD_PAGES,
     *PARTS_OF_TOPICS,
+    *SHAPE_PAGES,
     *PRODUCE_PAGES,
     *GROUP_PAGES,
     *RESET_PAGES,
