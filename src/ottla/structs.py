@@ -64,6 +64,8 @@ OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 """The topics that brokers write: clients may read them, and neither make nor delete them."""
+PROGRESS_TOPIC = "__ottla_pipelines"
+"""Runs of pipelines write their batches there, and the console reads them."""
 
 
 def encode_uuid(value: UUID) -> str:

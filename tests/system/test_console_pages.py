@@ -221,6 +221,7 @@ def violations(page, name: str) -> list[str]:
         pytest.param("versions", "/brokers/versions", marks=pytest.mark.wide),
         pytest.param("access", "/access", marks=pytest.mark.wide),
         pytest.param("connectors", "/connectors", marks=pytest.mark.wide),
+        pytest.param("pipelines", "/pipelines", marks=pytest.mark.wide),
     ],
 )
 def test_page_is_seen_by_everyone(visit, name, path):

@@ -147,6 +147,11 @@ def _add_run_options(parser: ArgumentParser) -> None:
         "Read this topic in the place of an input, such as interactions=clicks ('list' shows the "
         "topics in); may be repeated.",
     )
+    add_flag(
+        parser,
+        "--progress",
+        "Write each batch to the topic __ottla_pipelines, from which `ottla console` shows it.",
+    )
     add_flag(parser, "--spark-ui", "Serve Spark's own pages while it runs, and print where.")
     parser.add_argument(
         "--trigger",
@@ -378,6 +383,7 @@ def plan_of(pipeline: Pipeline, arguments: Namespace, terminal: Terminal) -> Pla
         has_spark_ui=bool(arguments.spark_ui),
         is_continuous=arguments.continuous,
         batches_per_report=arguments.report_every,
+        writes_progress=arguments.progress,
     )
 
 

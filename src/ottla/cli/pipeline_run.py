@@ -11,7 +11,7 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from ottla.pipelines.execution import (
     RunOptions,
     send_modules,
 )
+from ottla.pipelines.progress_topic import ProgressTopic
 from ottla.pipelines.report import (
     MADE,
     Card,
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from ottla.pipelines.execution import Batch, Tally
     from ottla.pipelines.pipeline import Event, Parameters, Pipeline
     from ottla.pipelines.topics import LogFeed, LogPublication
+
+    BatchNote = Callable[[Batch], object]
 
 
 class PipelineRun:
@@ -75,10 +78,11 @@ class PipelineRun:
             with spark_failures(plan.spark_log), self._spark() as spark:
                 send_modules(spark, plan.pipeline, self._folder)
                 execution = Execution(spark, plan.pipeline, servers, self._folder, plan.options)
-                if plan.is_continuous:
-                    self._run_continuously(execution, servers)
-                else:
-                    self._run_once(execution)
+                with self._progress(servers) as on_progress:
+                    if plan.is_continuous:
+                        self._run_continuously(execution, servers, on_progress)
+                    else:
+                        self._run_once(execution, on_progress)
                 self._conclude(execution, spark)
         return self.outcome
 
@@ -133,20 +137,36 @@ class PipelineRun:
         finally:
             spark.stop()
 
-    def _run_once(self, execution: Execution) -> None:
+    @contextmanager
+    def _progress(self, servers: str) -> Iterator[BatchNote]:
+        """A call for each batch, which goes to the topic of progress if the plan says so."""
+        plan = self._plan
+        if not plan.writes_progress:
+            yield lambda batch: None
+            return
+        with ProgressTopic(servers, plan.pipeline.name, plan.report) as topic:
+            yield topic.batch
+
+    def _run_once(self, execution: Execution, on_progress: BatchNote) -> None:
         self._terminal.print("running the queries until they have read what is there")
         with self._steps.step("queries") as step:
             if not step.progress.is_shown:
                 self._terminal.print()
             lines = BatchLines(self._terminal, execution.tally, step.progress)
-            execution.run_once(lines.add)
+
+            def on_batch(at_s: float, batch: Batch) -> None:
+                lines.add(at_s, batch)
+                on_progress(batch)
+
+            execution.run_once(on_batch)
             step.rows = execution.tally.rows
 
-    def _run_continuously(self, execution: Execution, servers: str) -> None:
+    def _run_continuously(self, execution: Execution, servers: str, on_progress: BatchNote) -> None:
         self._terminal.print("running until Ctrl-C")
 
         def on_batch(at_s: float, batch: Batch) -> None:
             lines.add(at_s, batch)
+            on_progress(batch)
             if len(execution.tally.batches) % self._plan.batches_per_report == 0:
                 self._write_report(execution, execution.write_tables(self._folder), REFRESH_S)
 
@@ -356,6 +376,7 @@ class Plan(Value, frozen=True):
     has_spark_ui: bool = False
     is_continuous: bool = False
     batches_per_report: int = 20
+    writes_progress: bool = False
 
     @property
     def spark_log(self) -> Path:

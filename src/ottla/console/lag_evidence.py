@@ -100,7 +100,7 @@ async def next_records(
     found: dict[TopicPartition, WaitingRecord] = {}
     async with range_fetcher(cluster) as fetcher:
         for partition, (offset, end) in list(places.items())[:MOST_TIMES]:
-            async for record in _records(fetcher, partition, offset, end):
+            async for record in records_between(fetcher, partition, offset, end):
                 found[partition] = waiting_record(record)
                 break
     return found
@@ -123,12 +123,12 @@ async def range_fetcher(
 async def _first_timestamp(
     fetcher: RangeFetcher, partition: TopicPartition, offset: int, end: int
 ) -> int | None:
-    async for record in _records(fetcher, partition, offset, end):
+    async for record in records_between(fetcher, partition, offset, end):
         return record.timestamp_ms
     return None
 
 
-async def _records(
+async def records_between(
     fetcher: RangeFetcher, partition: TopicPartition, start: int, end: int
 ) -> AsyncIterator[Record]:
     """The records of a range, in a few fetches; they end early where they cannot be read."""
@@ -151,7 +151,7 @@ async def _waiting(
     fetcher: RangeFetcher, seen: Observations, partition: TopicPartition
 ) -> WaitingRecord | None:
     track = seen.tracks[partition]
-    async for record in _records(fetcher, partition, track.offset, track.end):
+    async for record in records_between(fetcher, partition, track.offset, track.end):
         return waiting_record(record)
     return None
 
@@ -194,7 +194,7 @@ async def _hot_keys(
     end = seen.tracks[partition].end
     start = max(seen.tracks[partition].start or 0, end - SAMPLED_RECORDS)
     counted: Counter[bytes | None] = Counter()
-    async for record in _records(fetcher, partition, start, end):
+    async for record in records_between(fetcher, partition, start, end):
         counted[None if record.key is None else bytes(record.key)] += 1
     return [(_text(key)[0], number) for key, number in counted.most_common(HOTTEST_KEYS)]
 

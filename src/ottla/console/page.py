@@ -41,7 +41,16 @@ if TYPE_CHECKING:
 
 Data = dict[str, Any]
 
-RAIL: Final = ("Overview", "Topics", "Groups", "Transactions", "Brokers", "Access", "Connectors")
+RAIL: Final = (
+    "Overview",
+    "Topics",
+    "Groups",
+    "Transactions",
+    "Brokers",
+    "Access",
+    "Connectors",
+    "Pipelines",
+)
 """The entries of the left rail, in their order; those without a page are left out."""
 
 

@@ -17,6 +17,7 @@ from ottla.console.lag_collector import LagCollector
 from ottla.console.live_tail import RECORD_STREAMS
 from ottla.console.overview import overview, partitions_in_danger
 from ottla.console.page import ConsoleChange, ConsolePage, ConsoleStream
+from ottla.console.pipeline_pages import PIPELINE_PAGES
 from ottla.console.producing import PRODUCE_CHANGES, PRODUCE_PAGES
 from ottla.console.records import RECORD_PAGES
 from ottla.console.search_progress import SEARCH_STREAMS
@@ -46,6 +47,7 @@ PAGES: Final[tuple[ConsolePage, ...]] = (
     *BROKER_PAGES,
     *ACCESS_PAGES,
     *CONNECTOR_PAGES,
+    *PIPELINE_PAGES,
 )
 CHANGES: Final[tuple[ConsoleChange, ...]] = (
     *TOPIC_CHANGES,
