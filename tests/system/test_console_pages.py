@@ -91,7 +91,9 @@ def readers(servers: str) -> Iterator[None]:
     with (
         Admin(servers) as admin,
         Consumer(servers, group_id="billing", client_id="billing-1") as member,
-        Producer(servers, transactional_id="settlement") as producer,
+        Producer(
+            servers, transactional_id="settlement", transaction_timeout_ms=600_000
+        ) as producer,
     ):
         admin.create_topics([NewTopic("receipts", 1, 1)])
         admin.alter_group_offsets("nightly", dict.fromkeys(orders, 3))
