@@ -25,7 +25,7 @@ from ottla.clients.processing.work_queue import (
 )
 from ottla.clients.processing.workers import TaskWorkers, ThreadWorkers, is_coroutine_function
 from ottla.clients.serialization import SerializationError
-from ottla.errors import KafkaError
+from ottla.errors import KafkaError, KafkaTimeoutError
 from ottla.network.timing import Backoff, Deadline
 from ottla.runtime.scheduler import within
 from ottla.structs import TopicPartition
@@ -41,6 +41,7 @@ LONGEST_POLL_MS: Final = 1000
 RECORDS_IN_A_TURN: Final = 64
 """While the loop takes records, it holds the interpreter that the workers need."""
 LONGEST_RETRY_PAUSE_MS: Final = 60_000
+LAST_COMMIT_LIMIT_MS: Final = 10_000
 SHORT_PAUSE_MS: Final = 1000
 """A rebalance, and the end, wait for another attempt of a handler that is so near."""
 
@@ -405,15 +406,23 @@ class Processing:
         self._end_deadline = Deadline(self._clock, 0)
         self._give_up(list(self._progress))
         self._workers.close()
-        core = self._core
         try:
-            if core.coordinator is not None and self._progress:
-                limit_ms = core.config.default_api_timeout_ms
-                await core.coordinator.auto_commit(core.positions(), limit_ms)
+            await self._commit()
             if self._letters is not None:
                 await self._letters.close()
         finally:
             self._give_back()
+
+    async def _commit(self) -> None:
+        """Commit what is finished, if a coordinator answers before a supervisor loses patience."""
+        core = self._core
+        if core.coordinator is None or not self._progress:
+            return
+        commit = core.coordinator.auto_commit(core.positions(), LAST_COMMIT_LIMIT_MS)
+        try:
+            await within(self._scheduler, LAST_COMMIT_LIMIT_MS, commit, "no commit")
+        except KafkaTimeoutError:
+            logger.warning("no coordinator has answered the last commit: it may not have been made")
 
     def check(self) -> None:
         """Raise the error that has ended the work, if it was one."""

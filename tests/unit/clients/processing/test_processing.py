@@ -17,6 +17,7 @@ from ottla.clients.serialization import JsonDeserializer
 from ottla.connect.redrive import DeadLetter
 from ottla.errors import ErrorCode
 from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse, SyncGroupRequest
+from ottla.protocol.offsets import OffsetCommitRequest
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import assign_offset
 from ottla.runtime.scheduler import pause
@@ -208,6 +209,26 @@ def test_stop_finishes_what_has_begun_and_nothing_else(consumer_of, logs, virtua
             assert (await consumer.poll(1000))[0].offset == 2
 
     virtual.scheduler.run(use())
+
+
+def test_stop_does_not_wait_long_for_a_coordinator(consumer_of, logs, virtual, caplog):
+    """A supervisor would not either; the records are handled again."""
+    fill(logs, *"ab")
+    handler = Handler(virtual)
+
+    async def use() -> None:
+        async with consumer_of() as consumer:
+            work = started(consumer, handler)
+            await pause(virtual.scheduler, 1000)
+            logs.cluster[0].on(OffsetCommitRequest, None)
+            began_ms = virtual.clock.monotonic_ms()
+            consumer.stop()
+            await work
+            assert virtual.clock.monotonic_ms() - began_ms <= 10_000
+            logs.cluster[0].on(OffsetCommitRequest, logs.commit)
+
+    virtual.scheduler.run(use())
+    assert "it may not have been made" in caplog.text
 
 
 def test_stop_leaves_no_gap_before_what_has_begun(consumer_of, logs, virtual):
