@@ -130,6 +130,16 @@ ELSEWHERE = (
         "server/parts",
     ),
     Elsewhere(
+        "tests/unit/extensions/measures/test_request_metrics.py",
+        "what they watch is known where it is measured",
+        "network/request_watch server/request_meter",
+    ),
+    Elsewhere(
+        "tests/unit/server/test_slicing_contexts.py",
+        "a slice is tested by the answer that becomes whole",
+        "server/slice_context",
+    ),
+    Elsewhere(
         "tests/unit/server/test_ask_controller.py",
         "changes of in-sync replicas reach the controller over the link",
         "server/isr_requests",

@@ -6,15 +6,14 @@ requests over and sends its `outgoing`; the connection knows its next step.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.errors import LocalProtocolError
 from ottla.network.frame_buffer import FrameBuffer
 from ottla.network.outgoing import Outgoing, Part
+from ottla.network.request_watch import RequestWatch
 from ottla.network.transport import Transport
-from ottla.protocol.message import Response
 from ottla.runtime import DelayedOperation, FileRegion, Timer
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal
 
@@ -261,18 +260,3 @@ class Connection:
             raise LocalProtocolError(f"{self.id} was sent an answer without a request in flight")
         self.muted &= ~IN_FLIGHT
         self.awaited = None
-
-
-class RequestWatch:
-    """Hears how requests fare, where requests are measured."""
-
-    __slots__ = ("end", "versions")
-
-    def __init__(self, end: Callable[[Response | None], object]) -> None:
-        self.end = end
-        """Called with the answer; with None the request is over without one."""
-        self.versions: dict[int, int] = defaultdict(int)
-        """How many requests have begun, by version."""
-
-    def begin_wait(self) -> None:
-        """The handler has returned."""

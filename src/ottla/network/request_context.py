@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Final, TypeVar
 
 from ottla.errors import LocalProtocolError
-from ottla.network.connection import Connection, RequestWatch
+from ottla.network.connection import Connection
 from ottla.network.outgoing import Part
+from ottla.network.request_watch import RequestWatch
 from ottla.protocol.header import RequestHeader, encode_response, encode_response_in_slices
 from ottla.protocol.message import Response
 from ottla.runtime import DelayedOperation

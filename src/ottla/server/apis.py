@@ -7,7 +7,6 @@ returns None and uses the context; a coroutine is awaited on the loop.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from copy import copy
@@ -16,7 +15,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
-from ottla.network.connection import Connection, Identify, RequestWatch
+from ottla.network.connection import Connection, Identify
 from ottla.network.frame_buffer import lasting
 from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
@@ -30,8 +29,10 @@ from ottla.protocol.header import (
 from ottla.protocol.message import Request, Response, error_response, request_class, versions_of
 from ottla.protocol.types import UNLIMITED, Buffer
 from ottla.protocol.wire import TooLargeError
-from ottla.runtime import DelayedOperation, Runtime, Slices
+from ottla.runtime import Runtime, Slices
 from ottla.runtime.scheduler import Work
+from ottla.server.request_meter import RequestMeter
+from ottla.server.slice_context import SliceContext
 from ottla.server.slicing import (
     LARGE_FRAME_BYTES,
     LARGE_FRAMES,
@@ -78,50 +79,6 @@ BROKERS_ONLY: Final = (
 def begin(slices: Slices, context: RequestContext, work: Work[Response]) -> Answer:
     """Answer a request by work in slices; it ends when the client has gone."""
     return slices.begin(work, lambda: not context.connection.is_closing)
-
-
-class SliceContext(RequestContext):
-    """The context of one slice of a request: its answer becomes a part of the whole one."""
-
-    __slots__ = ("answer", "quota", "whole")
-
-    def __init__(self, whole: RequestContext) -> None:
-        super().__init__(whole.connection, whole.header, whole.received_ms)
-        self.whole = whole
-        self.quota = whole.quota
-        self.answer: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
-
-    def respond(self, response: Response) -> None:
-        self._check_not_ended()
-        if self.amend is not None:
-            self.amend(response)
-        self._end(response)
-
-    def no_response(self) -> None:
-        self._check_not_ended()
-        if self.close_reason:
-            self.whole.close_reason = self.close_reason
-        self._end(None)
-
-    def close_connection(self, reason: str) -> None:
-        self._end(None)
-        self.whole.close_reason = reason
-
-    def wait_for(self, operation: DelayedOperation | None) -> None:
-        """The slice ends by itself, though its client may be gone."""
-
-    async def answer_of(self, handler: Handler, body: Request) -> Response | None:
-        """The handler's answer to the slice, now or later; None for no answer."""
-        answer = handler(self, body)
-        response = answer if answer is None or isinstance(answer, Response) else await answer
-        if response is not None:
-            self.respond(response)
-        return await self.answer
-
-    def _end(self, response: Response | None) -> None:
-        self._is_ended = True
-        if not self.answer.done():
-            self.answer.set_result(response)
 
 
 class Api(NamedTuple):
@@ -205,18 +162,6 @@ class LateFamily:
             if self.on_made is not None:
                 self.on_made(self._made)
         return self._made[key](context, body)
-
-
-class RequestMeter:
-    """The part of a broker that measures requests, as far as the table of APIs knows it."""
-
-    def __init__(self, measure: Callable[[RequestContext, Request, int], RequestWatch]) -> None:
-        self.measure = measure
-        """Counts a decoded request, of a frame of so many bytes, and chooses whether to time it."""
-        self.until_timed = 1
-        """The request that makes it 0 is timed."""
-        self.watches: dict[int, RequestWatch] = {}
-        """Of requests that are only counted, by API; `measure` chooses where there is none."""
 
 
 class Apis:

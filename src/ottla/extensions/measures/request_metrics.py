@@ -19,15 +19,16 @@ from ottla.errors import ErrorCode
 from ottla.extensions.measures.request_log import Entry, RequestLog, described
 from ottla.metrics.metrics_registry import Family, FamilyName, Kind, MetricsRegistry, Series
 from ottla.metrics.sensors import TICK_MS, Histogram, Meter
-from ottla.network.connection import Connection, RequestWatch
+from ottla.network.connection import Connection
 from ottla.network.processor import Sent
 from ottla.network.request_context import RequestContext
+from ottla.network.request_watch import RequestWatch
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.message import Request, Response, request_class
 from ottla.protocol.types import Array
-from ottla.server.apis import RequestMeter
 from ottla.server.brokers_only import is_follower
+from ottla.server.request_meter import RequestMeter
 
 DOMAIN: Final = "kafka.network"
 TYPE: Final = "RequestMetrics"
