@@ -18,7 +18,7 @@ OTTLA := $(PIP) --no-build-isolation --no-deps -e .
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo site test lint types tidy deletions unit unit-core unit-above property simulation simulate clients system spark peers \
-        bench bench-peers soak chaos dist docs lock clean
+        bench bench-peers soak chaos dist docs lock clean compiled pure test-compiled
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1|/' | column -t -s '|'
@@ -145,5 +145,17 @@ lock: $(READY)  ## rewrite requirements.lock from pyproject.toml
 	$(VENV)/bin/uv pip compile -q --universal --no-header --no-annotate --python-version 3.11 \
 	  --extra test --extra fast --extra spark pyproject.toml -o requirements.lock
 
-clean:  ## remove what the targets made
+# Nothing but this target compiles it: `make demo` and `make test` take the source.
+compiled: $(READY) pure  ## the core compiled by mypyc, beside its source: docs/operate/compiled.md; two minutes
+	@OTTLA_COMPILED=1 $(LATER) $(PY) setup.py -q build_ext --inplace
+	@find src -name '*.so' -exec touch {} +
+	@$(PY) -m ottla --version
+
+pure:  ## remove the compiled core
+	@find src -name '*.so' ! -name 'native_*' -delete
+
+test-compiled: compiled  ## the suites that run the core, over the compiled one
+	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync=target $(filter-out lint types tidy,$(DEFAULT))
+
+clean: pure  ## remove what the targets made
 	rm -rf $(VENV) .peers build dist demo-output site-output spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -21,6 +21,7 @@ import pytest_timeout
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 from breadth import IS_FULL
 
+from ottla.compiled import is_core_compiled
 from ottla.runtime.java import JavaMissingError, require_java
 from ottla.testing.processes import BrokerProcess, ZooKeeperProcess
 
@@ -75,6 +76,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         is_slow = item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ())
         if is_slow and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SPARK_LIMIT_S))
+
+
+@pytest.fixture
+def core_source() -> None:
+    """The core as it is read from its source, for a test that replaces a function of it."""
+    if is_core_compiled():
+        pytest.skip("a compiled function of the core cannot be replaced: OTTLA_PURE=1 runs this")
 
 
 # An alarm raises an exception in a test that takes too long. Code that swallows exceptions, as the

@@ -76,6 +76,7 @@ loopback. Rates are not comparable with those, only side by side.
   server, which is counted as theirs; each of Kafka's is a controller of KRaft, too.
 - A ratio is Ottla's number divided by Kafka's: better above 1 for rates, and below 1 for CPU
   seconds, latency and memory.
+- Ottla's core was not compiled; [compiled.md](compiled.md#measured) has what that changes.
 """
 
 

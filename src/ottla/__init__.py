@@ -5,6 +5,7 @@ The clients are imported when they are first used, so that `import ottla` costs 
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,11 @@ _HOMES = {
     "read_arrow": "ottla.clients.arrow_tables",
     "scan_arrow": "ottla.clients.arrow_tables",
 }
+
+if os.environ.get("OTTLA_PURE", "") not in ("", "0"):
+    from ottla.compiled import use_source
+
+    use_source(os.path.dirname(__file__))
 
 
 def __getattr__(name: str) -> Any:

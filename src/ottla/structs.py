@@ -361,7 +361,7 @@ class ValueType(type):
     ) -> ValueType:
         fields: dict[str, ValueField] = dict(getattr(bases[0], "_fields", {})) if bases else {}
         types: dict[str, str] = namespace.get("__annotations__", {})
-        declared = [each for each in types if not types[each].startswith("ClassVar")]
+        declared = [each for each in types if "ClassVar" not in str(types[each])]
         own = [each for each in declared if each not in fields]
         for each in own:
             said = namespace.pop(each, _NONE_GIVEN)

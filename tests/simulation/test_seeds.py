@@ -15,6 +15,7 @@ import pytest
 from breadth import some
 from worlds import Worlds
 
+from ottla.compiled import is_core_compiled
 from ottla.testing.simulation.stories import KINDS, kind_of
 
 SEEDS = os.environ.get("OTTLA_SEEDS", "1-12")
@@ -54,9 +55,17 @@ def test_seed_is_replayed_exactly(worlds):
     assert all(re.search(r"fingerprint [0-9a-f]{16}", story) for story in told[0].values())
 
 
+@pytest.mark.skipif(not is_core_compiled(), reason="the core is not compiled: `make compiled`")
+def test_seed_is_the_same_in_a_compiled_core_and_in_its_source(worlds, source_worlds):
+    """The same steps; also where the epochs of fetch sessions begin again, as in the first two."""
+    seeds = (3, 4, 7, 8)
+
+    assert stories(worlds, *seeds) == stories(source_worlds, *seeds)
+
+
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", [plant.__name__ for plant in some(planted_bugs.PLANTS)])
-def test_planted_bug_is_noticed(worlds, name):
+def test_planted_bug_is_noticed(source_worlds, name):
     """One of 400 seeds goes wrong, in a story of the kind that the bug is about."""
-    found = worlds.run(f"import planted_bugs\nplanted_bugs.main({name!r})")
+    found = source_worlds.run(f"import planted_bugs\nplanted_bugs.main({name!r})")
     assert found.stdout.strip().isdigit(), found.stdout + found.stderr[-2000:]

@@ -35,11 +35,11 @@ class Shown(NamedTuple):
 class Worlds:
     """The process, for the tests."""
 
-    def __init__(self) -> None:
+    def __init__(self, **environment: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, __file__],
             cwd=FOLDER,
-            env={**os.environ, "PYTHONHASHSEED": "0"},
+            env={**os.environ, "PYTHONHASHSEED": "0", **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

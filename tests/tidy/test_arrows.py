@@ -6,7 +6,7 @@ import ast
 
 from sources import Source, house
 
-FOUNDATION = {"structs", "errors", "version"}
+FOUNDATION = {"structs", "errors", "version", "compiled"}
 BROKER_SIDE = FOUNDATION | {"runtime", "config", "protocol", "record", "security"}
 CLIENT_SIDE = BROKER_SIDE | {"network"}
 USES_CLIENTS = CLIENT_SIDE | {"clients"}
@@ -16,6 +16,7 @@ ARROWS = {
     "structs": set(),
     "errors": set(),
     "version": set(),
+    "compiled": set(),
     "runtime": FOUNDATION,
     "config": FOUNDATION | {"runtime"},
     "protocol": FOUNDATION | {"runtime"},

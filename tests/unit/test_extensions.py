@@ -56,7 +56,7 @@ ABSENT = ("link", "audit", "authorizer", "tokens", "reporters")
 
 
 @pytest.mark.parametrize("settings", [EVERYTHING, {}], ids=["everything", "plain"])
-def test_every_feature_is_stopped_in_the_order_in_which_others_need_it(settings):
+def test_every_feature_is_stopped_in_the_order_in_which_others_need_it(settings, core_source):
     """The audit log writes while the cluster serves it; metrics show the end of all others."""
     world = BrokerWorld(**settings).start()
     world.steps.clear()

@@ -15,6 +15,7 @@ from ottla.cli.command_error import CommandError, UsageError, missing_package
 from ottla.cli.kafka_scripts import without_script_name
 from ottla.cli.options import did_you_mean, option_parser
 from ottla.cli.terminal import TURNING, Terminal
+from ottla.compiled import is_core_compiled
 from ottla.errors import ConfigError, KafkaError
 from ottla.version import __version__
 
@@ -81,7 +82,7 @@ def _run(command: Command, words: Sequence[str], terminal: Terminal) -> int:
     try:
         arguments = option_parser(command).parse_args(words)
         if arguments.version:
-            terminal.print(f"ottla {__version__}")
+            terminal.print(version_line())
             return 0
         log_level = arguments.log_level
         set_up_logging(log_level, terminal)
@@ -152,6 +153,11 @@ def _stop(signum: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + signum)
 
 
+def version_line() -> str:
+    """The version of Ottla, and whether its core is compiled."""
+    return f"ottla {__version__}{', with a compiled core' if is_core_compiled() else ''}"
+
+
 class VersionCommand(Command):
     """Prints the version of Ottla."""
 
@@ -161,7 +167,7 @@ class VersionCommand(Command):
         pass
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        terminal.print(f"ottla {__version__}")
+        terminal.print(version_line())
         return 0
 
 

@@ -36,7 +36,7 @@ from ottla.structs import NO_TIMESTAMP
 logger = logging.getLogger(__name__)
 
 
-HEADERS_IN_A_SLICE: Final = 1000
+HEADERS_IN_A_SLICE = 1000
 
 
 class TimedOffset(NamedTuple):

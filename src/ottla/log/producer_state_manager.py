@@ -171,7 +171,7 @@ class ProducerStateManager:
         state = self.producers.get(batch.producer_id)
         if state is None:
             if batch.attributes & TRANSACTIONAL_FLAG:
-                self._check_transaction(batch, state)
+                self._check_transaction(batch, None)
             if batch.base_sequence and refused_end != NO_OFFSET:
                 raise self._overtook(batch, NO_SEQUENCE)
             self._check_lowest(batch)

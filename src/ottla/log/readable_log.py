@@ -35,7 +35,7 @@ from ottla.structs import (
 
 # At most so many batches without records are skipped in one read, so that the loop is not held for
 # long. Each segment counts as BATCHES_PER_SEGMENT more, because its file may have to be opened.
-MAX_SKIPPED_BATCHES: Final = 16_384
+MAX_SKIPPED_BATCHES = 16_384
 BATCHES_PER_SEGMENT: Final = 16
 
 

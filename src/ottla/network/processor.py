@@ -119,6 +119,14 @@ class Traffic:
         self.sent_bytes += connection.outgoing.sent_bytes
         self.request_count += connection.request_count
 
+    def copy(self) -> Traffic:
+        """The same numbers, to which others can be added."""
+        other = Traffic()
+        other.created, other.closed = self.created, self.closed
+        other.received_bytes, other.sent_bytes = self.received_bytes, self.sent_bytes
+        other.request_count = self.request_count
+        return other
+
 
 class TrafficByListener(dict[str, Traffic]):
     """The traffic of each listener that has had a connection, by its name."""

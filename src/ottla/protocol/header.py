@@ -56,9 +56,6 @@ class RequestHeader:
         )
 
 
-new_header: Final = RequestHeader.__new__
-
-
 def encode_request(
     api_version: int, correlation_id: int, client_id: str | None, request: Request
 ) -> bytes:
@@ -83,20 +80,18 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     """The header of a request, and the position where its body begins."""
     if len(frame) < REQUEST_HEAD.size:
         raise RemoteProtocolError(f"a request of {len(frame)} bytes has no room for its header")
-    header = new_header(RequestHeader)
-    api_key, version, header.correlation_id, length = unpack_request_head(frame)
-    header.api_key, header.api_version = api_key, version
+    api_key, version, correlation_id, length = unpack_request_head(frame)
+    client_id = None
     if length < 0:
         if length != -1:
             raise RemoteProtocolError(f"request header: client_id: length {length} is negative")
-        header.client_id = None
         position = REQUEST_HEAD.size
     else:
         position = REQUEST_HEAD.size + length
         if position > len(frame):
             raise RemoteProtocolError("request header: client_id: it ends too early")
         try:
-            header.client_id = str(frame[REQUEST_HEAD.size : position], "utf-8")
+            client_id = str(frame[REQUEST_HEAD.size : position], "utf-8")
         except UnicodeDecodeError as fault:
             raise RemoteProtocolError(f"request header: client_id: {fault}") from fault
     request = REQUESTS.get(api_key) or request_class(api_key)
@@ -105,7 +100,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
             position += 1
         else:
             position = after_tags(frame, position)
-    return header, position
+    return RequestHeader(api_key, version, correlation_id, client_id), position
 
 
 def after_tags(frame: Buffer, position: int) -> int:

@@ -11,8 +11,10 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
+from ottla.compiled import mypyc_attr
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.replication_config import RACK_AWARE_SELECTOR
+from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager
@@ -72,6 +74,7 @@ from ottla.structs import (
 logger = logging.getLogger(__name__)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests have managers without logs
 class ReplicaManager:
     """Owns the partitions of one broker; the handlers' only way to their logs.
 
@@ -168,6 +171,11 @@ class ReplicaManager:
                 f"broker {self.broker_id} has no replica of {topic_partition} that it can use",
             )
         return partition
+
+    def log_config(self, topic_partition: TopicPartition) -> TopicConfig | None:
+        """The settings of a partition's log; None if it is not here."""
+        partition = self.partitions.get(topic_partition)
+        return None if partition is None else partition.log.config
 
     def why_missing(self, topic_partition: TopicPartition) -> ErrorCode:
         """The error of every request for a partition that this broker does not have."""

@@ -67,8 +67,8 @@ class TopicStats:
     )
 
     def __init__(self) -> None:
-        for name in self.__slots__:
-            setattr(self, name, 0)
+        self.bytes_in = self.bytes_out = self.bytes_rejected = self.messages_in = 0
+        self.produces = self.fetches = self.failed_produces = self.failed_fetches = 0
 
     bytes_in: int
     """Of batches that clients and coordinators have produced."""
@@ -100,5 +100,11 @@ class TopicStats:
 
     def add(self, other: TopicStats) -> None:
         """Add the counts of another topic."""
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.bytes_in += other.bytes_in
+        self.bytes_out += other.bytes_out
+        self.bytes_rejected += other.bytes_rejected
+        self.messages_in += other.messages_in
+        self.produces += other.produces
+        self.fetches += other.fetches
+        self.failed_produces += other.failed_produces
+        self.failed_fetches += other.failed_fetches

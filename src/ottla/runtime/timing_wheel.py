@@ -95,6 +95,7 @@ class TimerTask:
     """
 
     __slots__ = ("bucket", "callback", "expiration_ms", "next", "previous")
+    __deletable__ = ("next", "previous")  # the compiled class asks for it
 
     next: TimerTask
     previous: TimerTask

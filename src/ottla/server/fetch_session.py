@@ -40,10 +40,10 @@ from ottla.structs import NO_OFFSET, NO_UUID, TopicPartition
 INVALID_SESSION_ID: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
-MAX_EPOCH: Final = 2**31 - 1
+MAX_EPOCH = 2**31 - 1
 MIN_EVICTION_MS: Final = 120_000
-MAX_PARTITIONS: Final = 100_000
-MAX_FETCHED: Final = 5_000
+MAX_PARTITIONS = 100_000
+MAX_FETCHED = 5_000
 """Partitions of one fetch of a consumer: all of them are looked at in one turn of the loop."""
 UNRESOLVED: Final = "(topic id "
 

@@ -63,10 +63,10 @@ class MessageSetFetch:
         return self.replica_manager.fetch_records(self.params, self.partitions, self._take)
 
     def _limited(self, request: PartitionFetch) -> PartitionFetch:
-        partition = self.replica_manager.partitions.get(request.topic_partition)
+        config = self.replica_manager.log_config(request.topic_partition)
         most = MAX_READ_BYTES
-        if partition is not None:
-            most = max(most, partition.log.config.max_message_bytes)
+        if config is not None:
+            most = max(most, config.max_message_bytes)
         return replace(request, max_bytes=min(request.max_bytes, most))
 
     def _take(self, results: FetchResults) -> None:

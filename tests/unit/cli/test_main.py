@@ -12,6 +12,7 @@ from ottla.cli.command import COMMANDS, load_command
 from ottla.cli.command_error import CommandError
 from ottla.cli.main import LineFormatter, set_up_logging
 from ottla.cli.terminal import Terminal
+from ottla.compiled import is_core_compiled
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.version import __version__
 
@@ -33,7 +34,8 @@ def test_no_words_show_the_overview_and_fail(ottla):
 @pytest.mark.parametrize("words", [("--version",), ("version",), ("topics", "--version")])
 def test_version_is_printed(ottla, words):
     """The version is there as an option, as a command, and as an option of commands."""
-    assert ottla(*words).out == f"ottla {__version__}\n"
+    kind = ", with a compiled core" if is_core_compiled() else ""
+    assert ottla(*words).out == f"ottla {__version__}{kind}\n"
 
 
 def test_unknown_command_names_those_that_look_like_it(ottla):

@@ -42,7 +42,7 @@ def world(settings):
 
 
 @pytest.fixture
-def calls(monkeypatch):
+def calls(monkeypatch, core_source):
     """How often methods of partitions were called, by name."""
     counts = Counter()
 
@@ -248,7 +248,7 @@ def test_produce_to_many_partitions_asks_about_each_until_it_is_done():
     assert sum(asked.values()) <= 2 * COUNT
 
 
-def test_partitions_without_news_are_not_even_looked_at(world, monkeypatch):
+def test_partitions_without_news_are_not_even_looked_at(world, monkeypatch, core_source):
     """Each fetch went through all partitions, on both sides: slower the more there are."""
     looked_at = Counter()
     for owner, name in ((Partition, "has_news_for"), (FollowerPartition, "wanted")):

@@ -119,7 +119,9 @@ def test_what_is_appended_is_read_back(manager, acks):
     assert answer[FIRST].high_watermark == 3
 
 
-def test_refused_batches_of_a_request_have_one_line_of_the_log(manager, caplog, monkeypatch):
+def test_refused_batches_of_a_request_have_one_line_of_the_log(
+    manager, caplog, monkeypatch, core_source
+):
     """A request may have thousands of them; the next one has a line of its own."""
     caplog.set_level(logging.INFO)
 

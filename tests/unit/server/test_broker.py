@@ -140,7 +140,7 @@ STOPS = (
 
 
 @pytest.mark.parametrize("settings", [IN_CLUSTER, {}], ids=["cluster", "alone"])
-def test_every_part_of_a_broker_is_stopped(noted, settings):
+def test_every_part_of_a_broker_is_stopped(noted, settings, core_source):
     """Waiting clients are answered before their connections are closed, and logs end last."""
     world = BrokerWorld(**settings)
     Noted.world = world

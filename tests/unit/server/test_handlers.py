@@ -9,10 +9,20 @@ from pathlib import Path
 from pkgutil import iter_modules
 from unittest.mock import MagicMock
 
+from ottla.replication.replica_manager import ReplicaManager
 from ottla.server import handlers
 from ottla.server.apis import LateFamily
+from ottla.server.fetch_session import FetchSessionCache
+from ottla.testing import mock_runtime
 
 SERVER = Path(handlers.__file__).parents[1]
+
+
+class Replicas(ReplicaManager):
+    """That of no broker: nothing is asked of it."""
+
+    def __init__(self) -> None:
+        self.partitions = {}
 
 
 def families() -> set[str]:
@@ -40,7 +50,10 @@ def test_each_family_of_handlers_is_made_once():
 
 def test_a_row_names_the_apis_of_its_family():
     """Else an API would be told and not served, or served and not told."""
-    late = [each for each in handlers.families(MagicMock()) if isinstance(each, LateFamily)]
+    sessions = FetchSessionCache(mock_runtime(), 1, {}.get, {}.__contains__)
+    own = {"fetch_sessions": sessions, "replica_manager": Replicas(), "config.fetch_max_bytes": 1}
+    parts = MagicMock(**own)
+    late = [each for each in handlers.families(parts) if isinstance(each, LateFamily)]
 
     assert len(late) > 12
     for family in late:

@@ -36,9 +36,12 @@ class Logs:
 
     def __init__(self, *stored: bytes) -> None:
         self.runtime = mock_runtime()
-        self.partitions: dict = {}
+        self.configs: dict = {}
         self.stored = stored
         self.asked: list[PartitionFetch] = []
+
+    def log_config(self, topic_partition) -> SimpleNamespace | None:
+        return self.configs.get(topic_partition)
 
     def fetch_records(self, params, partitions, respond) -> None:
         respond(self.read_from_logs(params, partitions))
@@ -158,7 +161,7 @@ def test_no_more_is_read_than_can_be_converted_soon(largest, read):
     """A read is bounded, but has room for a batch of the largest size that the topic allows."""
     logs = Logs(batch(0))
     config = SimpleNamespace(max_message_bytes=largest)
-    logs.partitions[TP] = SimpleNamespace(log=SimpleNamespace(config=config))
+    logs.configs[TP] = config
     fetch(logs, max_bytes=1 << 30)
 
     assert logs.asked[0].max_bytes == read

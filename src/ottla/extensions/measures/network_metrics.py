@@ -54,9 +54,7 @@ class ListenerTraffic:
         now: dict[str, Traffic] = {}
         connections = {listener.name: 0 for listener in self._processor.listeners}
         for name, closed in self._processor.traffic.items():
-            total = now[name] = Traffic()
-            for attribute in Traffic.__slots__:
-                setattr(total, attribute, getattr(closed, attribute))
+            now[name] = closed.copy()
         for connection in self._processor.connections:
             now[connection.listener_name].add(connection)
             connections[connection.listener_name] += 1

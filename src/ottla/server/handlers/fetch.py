@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode
 from ottla.network.request_context import NO_QUOTA, RequestContext
@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 
 ERRORS_WITH_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 NO_RECORDS = b""
-MAX_USELESS: Final = 1_000
+MAX_USELESS = 1_000
 
 
 class FetchHandler:
@@ -207,11 +207,10 @@ class FetchHandler:
     ) -> None:
         """Refuse topics stored with zstd (KIP-110), or with conversion disabled (KIP-283)."""
         for request in requests:
-            partition = self.replica_manager.partitions.get(request.topic_partition)
+            config = self.replica_manager.log_config(request.topic_partition)
             result = results.get(request.key)
-            if partition is None or result is None or result.error is not ErrorCode.NONE:
+            if config is None or result is None or result.error is not ErrorCode.NONE:
                 continue
-            config = partition.log.config
             if config.compression_type == CompressionType.ZSTD.label:
                 result.error = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
             elif (

@@ -33,6 +33,7 @@ from ottla.protocol import (
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.protocol.group import DeleteGroupsRequest
+from ottla.protocol.header import RequestHeader
 from ottla.security.acls import AclOperation, Resource, ResourceType
 from ottla.security.principal import KafkaPrincipal
 from ottla.server.apis import Apis
@@ -81,7 +82,7 @@ class World:
         """A request of eve's."""
         context = Context()
         context.principal, context.client_id, context.client_host = EVE, client_id, "10.0.0.1"
-        context.listener_name, context.header = "SASL_SSL", SimpleNamespace(api_key=int(key))
+        context.listener_name, context.header = "SASL_SSL", RequestHeader(int(key), 0, 1, client_id)
         return context
 
     def ask(self, body: Any, handler: Any) -> Any:

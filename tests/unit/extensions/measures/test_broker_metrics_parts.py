@@ -21,6 +21,7 @@ from ottla.extensions.measures.measures import Measures
 from ottla.metrics import MetricsReporter
 from ottla.metrics.metrics_registry import Kind, MetricsRegistry, attributes
 from ottla.metrics.sensors import TICK_MS
+from ottla.network.outgoing import Outgoing
 from ottla.network.processor import Traffic
 from ottla.registry.tree import SessionState
 from ottla.registry.zookeeper import ZooKeeperRegistry
@@ -404,10 +405,12 @@ def test_traffic_is_that_of_closed_connections_and_of_open_ones(shown):
     closed = Traffic()
     closed.created, closed.closed, closed.received_bytes = 3, 1, 100
     logins = SimpleNamespace(succeeded=5, failed=1, renewed=0, renewals_failed=0, expired=0)
+    outgoing = Outgoing()
+    outgoing.sent_bytes = 7
     connection = SimpleNamespace(
         listener_name="A",
         received_bytes=20,
-        outgoing=SimpleNamespace(sent_bytes=7),
+        outgoing=outgoing,
         request_count=2,
         is_ready=True,
         is_queued_to_send=False,

@@ -17,7 +17,7 @@ from ottla.extensions.measures.request_metrics import (
 from ottla.metrics.metrics_registry import MetricsRegistry
 from ottla.metrics.sensors import TICK_MS
 from ottla.network.connection import Connection
-from ottla.network.frame_buffer import FrameBuffer
+from ottla.network.frame_buffer import BufferPool, FrameBuffer
 from ottla.network.processor import Sent
 from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import MESSAGES, ApiKey
@@ -54,7 +54,7 @@ class World:
         self.apis = Apis(self.runtime)
         self.apis.meter = self.metrics
         self.connection = Connection(
-            Owner(), None, FrameBuffer(1_000, None), "id", "PLAINTEXT", ("127.0.0.1", 1)
+            Owner(), None, FrameBuffer(1_000, BufferPool()), "id", "PLAINTEXT", ("127.0.0.1", 1)
         )
 
     def pass_ms(self, ms):

@@ -21,6 +21,7 @@ from ottla.protocol.fetch import (
 from ottla.protocol.message import encode
 from ottla.protocol.produce import LeaderIdAndEpoch, NodeEndpoint
 from ottla.record.batch_builder import build_batch
+from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import FetchPartitionResult
 from ottla.runtime import FileRegion
 from ottla.server import fetch_session
@@ -60,7 +61,7 @@ class Quota:
         return size <= self.allowed
 
 
-class World:
+class World(ReplicaManager):
     """A broker that has topics t and u, with one batch in each partition that is asked for."""
 
     def __init__(self, *, fetch_max_bytes=5_000, may_read=None):
@@ -74,8 +75,7 @@ class World:
                 max_message_bytes=1_000,
             )
             for index in range(10):
-                log = SimpleNamespace(config=config)
-                self.partitions[TopicPartition(name, index)] = SimpleNamespace(log=log)
+                self.partitions[TopicPartition(name, index)] = config
         self.results = {}
         self.asked = []
         self.sessions = FetchSessionCache(self.runtime, 10, {ID: "t"}.get, {2, 3}.__contains__)
@@ -101,6 +101,9 @@ class World:
             }
         )
         return OPERATION
+
+    def log_config(self, topic_partition):
+        return self.partitions.get(topic_partition)
 
     def find(self, topic_partition, listener_name, endpoints):
         """Broker 3 leads everything."""

@@ -19,6 +19,7 @@ from ottla.protocol.produce import (
 )
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
+from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import PartitionAppendResult
 from ottla.server.handlers.produce import ProduceHandler, TransactionalProduce, refuse_records
 from ottla.structs import TopicPartition, TxnProducer
@@ -64,7 +65,7 @@ def test_what_is_not_one_batch_is_refused_with_the_reason(records, version, erro
     assert why in (getattr(refused, "error_message", None) or "")
 
 
-class Replicas:
+class Replicas(ReplicaManager):
     """It notes what is appended, and each batch is refused or taken as `errors` says."""
 
     def __init__(self):
@@ -109,7 +110,7 @@ def test_producer_that_should_ask_elsewhere_is_told_the_leader(version):
     """With its address, of partitions that another broker leads, in versions that have it."""
     replicas = Replicas()
     replicas.errors = {T1: ErrorCode.NOT_LEADER_OR_FOLLOWER}
-    handler = ProduceHandler(replicas, None, Leaders())
+    handler = ProduceHandler(replicas, TransactionalProduce(replicas, None), Leaders())
     answer = produce(handler, {0: memoryview(BATCH), 1: memoryview(BATCH)}, version)
     first, second = answer.responses[0].partition_responses
     is_told = version >= FIRST_VERSION_WITH_LEADERS
