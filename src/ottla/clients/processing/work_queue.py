@@ -40,6 +40,7 @@ class WorkItem:
         "offset",
         "pause_ms",
         "place",
+        "progress",
         "record",
     )
 
@@ -48,6 +49,7 @@ class WorkItem:
         self.offset = record.offset
         self.place = TopicPartition(record.topic, record.partition)
         self.pause_ms = 0  # before the next attempt
+        self.progress: PartitionProgress | None = None  # that of the partition while it is read
         self.lane = lane
         self.attempts = 0
         self.is_running = False
@@ -70,6 +72,7 @@ class PartitionProgress:
         self._items: deque[WorkItem] = deque()
 
     def add(self, item: WorkItem) -> None:
+        item.progress = self
         self._items.append(item)
 
     def __len__(self) -> int:
@@ -144,12 +147,15 @@ class WorkQueue:
             self._on_room()
 
     def give_up(self, item: WorkItem) -> None:
-        """The record is over, not finished: what waits for it of its partition is given up too."""
+        """The record is over, not finished: what waits for it of its partition is given up too.
+
+        But not what was read later, after the partition had gone and come back.
+        """
         item.is_given_up = True
         with self._lock:
             waiting = None if item.lane is None else self._lanes.get(item.lane)
             for each in waiting or ():
-                if each.place == item.place:
+                if each.progress is item.progress:
                     each.is_given_up = True
         self.end(item)
 

@@ -382,6 +382,27 @@ def test_lost_membership_makes_work_not_count(consumer_of, logs, virtual):
     assert logs.committed[FIRST] == 1
 
 
+def test_work_of_before_a_loss_fails_without_harm(consumer_of, logs, virtual):
+    """The records of its key were read again meanwhile: they are handled, in order."""
+    fill(logs, *"aab")
+    handler = Handler(virtual, {0: 10_000})
+    handler.errors = {0: [ValueError("late")]}
+
+    async def use() -> None:
+        async with consumer_of(auto_commit_interval_ms=500) as consumer:
+            work = started(consumer, handler)
+            await pause(virtual.scheduler, 1000)
+            lost = HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+            logs.cluster[0].on(HeartbeatRequest, lost, HeartbeatResponse())
+            await pause(virtual.scheduler, 60_000)
+            consumer.stop()
+            await work
+
+    virtual.scheduler.run(use())
+    assert [n for n in handler.begun if n != 2] == [0, 0, 1]
+    assert logs.committed[FIRST] == 3
+
+
 def test_position_that_jumps_leaves_nothing_out(consumer_of, logs, virtual):
     """As after an election, when a new leader's log is said to differ from there on."""
     fill(logs, *"abc")

@@ -7,9 +7,11 @@ from ottla.clients.consumer.subscription_state import TopicPartitionState
 from ottla.clients.processing.work_queue import PartitionProgress, WorkItem, WorkQueue
 from ottla.structs import TopicPartition
 
+PAGES = TopicPartition("pages", 0)
 
-def item_of(offset: int, lane: object = None, partition: int = 0) -> WorkItem:
-    record = ConsumerRecord("pages", partition, offset, 0, TimestampType.CREATE_TIME, b"k", b"v")
+
+def item_of(offset: int, lane: object = None) -> WorkItem:
+    record = ConsumerRecord("pages", 0, offset, 0, TimestampType.CREATE_TIME, b"k", b"v")
     return WorkItem(record, lane)
 
 
@@ -53,9 +55,12 @@ def test_records_that_were_given_up_are_passed_over():
 
 
 def test_what_waits_for_a_record_is_given_up_with_it():
-    """In its partition; a record of another one begins."""
+    """In its partition; a record of another one, or of its later life here, begins."""
     desk = Desk()
-    items = [item_of(0, "a"), item_of(1, "a"), item_of(2, "a", partition=1), item_of(3, "a")]
+    items = [item_of(0, "a"), item_of(1, "a"), item_of(2, "a"), item_of(3, "a")]
+    here, later = (PartitionProgress(TopicPartitionState(PAGES)) for _ in range(2))
+    for item, progress in zip(items, (here, here, later, here), strict=True):
+        progress.add(item)
     desk.queue.add(items)
     desk.queue.give_up(items[0])
     assert desk.begun == [0, 2]
@@ -88,7 +93,7 @@ def test_room_is_called_for_once():
 
 def test_partition_is_finished_up_to_its_first_unfinished_record():
     """Whatever is finished behind that; records that are finished are not kept in memory."""
-    progress = PartitionProgress(TopicPartitionState(TopicPartition("pages", 0)))
+    progress = PartitionProgress(TopicPartitionState(PAGES))
     items = [item_of(n) for n in (3, 4, 7)]
     for item in items:
         progress.add(item)
