@@ -1,8 +1,8 @@
 """`make dist`: an sdist, wheels and the archive with Kafka's names, in `dist/`.
 
     dist/ottla-<version>.tar.gz                            the sdist
-    dist/ottla-<version>-cp311-...-manylinux_..._x86_64.whl with the compiled kernels, this Python
-    dist/ottla-<version>-cp311-...-musllinux_..._x86_64.whl the same for musl, cross-compiled
+    dist/ottla-<version>-cp311-...-manylinux_..._x86_64.whl with compiled kernels and core
+    dist/ottla-<version>-cp311-...-musllinux_..._x86_64.whl with kernels for musl, cross-compiled
     dist/lz4-...-musllinux_..._x86_64.whl                  what it needs, and PyPI does not have
     dist/ottla-<version>-py3-none-any.whl                  without them, for every Python and system
     dist/ottla-<version>.tgz                               bin/kafka-*.sh, config/, libs/
@@ -38,7 +38,10 @@ from ottla.version import __version__  # noqa: E402
 
 NAME = f"ottla-{__version__}"
 KERNELS = 4
+CORE = len((ROOT / "release" / "core.txt").read_text(encoding="utf-8").split()) + 1
+"""The modules of the compiled core, and their library."""
 Kind = Literal["manylinux", "musllinux", "pure"]
+COMPILED: dict[Kind, int] = {"manylinux": KERNELS + CORE, "musllinux": KERNELS, "pure": 0}
 HERE = ROOT / "release"
 EXTRAS = "connect,metrics"
 """What the scripts in bin need; `install.py` names them as well."""
@@ -86,15 +89,16 @@ def wheel(source: Path, out: Path, kind: Kind) -> Path:
         with tarfile.open(source) as archive:
             archive.extractall(scratch, filter="data")
         built = scratch / "built"
-        variables = {"OTTLA_PURE": "1" if kind == "pure" else "0"}
+        variables = {"OTTLA_PURE": str(int(kind == "pure"))}
+        variables["OTTLA_COMPILED"] = str(int(kind == "manylinux"))
         if kind == "musllinux":
             variables |= musl.cross_compiler(scratch)
         pip = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w")
         run(*pip, built, ".", folder=scratch / NAME, **variables)
         (path,) = built.glob("*.whl")
-        kernels = [name for name in zipfile.ZipFile(path).namelist() if name.endswith(".so")]
-        if len(kernels) != (0 if kind == "pure" else KERNELS):
-            sys.exit(f"{path.name} has {len(kernels)} compiled kernels; is there a C compiler?")
+        modules = [name for name in zipfile.ZipFile(path).namelist() if name.endswith(".so")]
+        if len(modules) != COMPILED[kind]:
+            sys.exit(f"{path.name} has {len(modules)} compiled modules; is there a C compiler?")
         if kind != "pure":
             path = repaired(path, built / "repaired", kind)
         return Path(shutil.copy2(path, out))
