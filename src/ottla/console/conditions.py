@@ -33,6 +33,9 @@ Test = Callable[["FoundRecord"], bool]
 Read = Callable[["FoundRecord"], Any]
 
 LONGEST: Final = 2_000
+LONGEST_NUMBER: Final = 100
+LARGEST_EXPONENT: Final = 400
+"""Of the numbers in a condition; those of records are only compared with them."""
 DEEPEST: Final = 50
 TOKEN: Final = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w.])"
@@ -56,7 +59,7 @@ LOOKS_LIKE_CONDITION: Final = re.compile(
 QUOTED: Final = re.compile(r'"[^"]*"|\S+')
 SIMPLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9 _.-]*")
 """Texts that are no numbers, and whose letters JSON escapes only as `\\u0041`."""
-DECODER: Any = json.JSONDecoder(parse_float=Decimal)
+DECODER: Any = json.JSONDecoder(parse_float=Decimal, parse_constant=RawNumber)
 SCAN: Final[Callable[[str, int], tuple[Any, int]]] = DECODER.scan_once
 ESCAPE: Final = b"\\u"
 PLAIN: Final = ("partition", "offset", "timestamp", "size")
@@ -235,7 +238,7 @@ class Parser:
             left, right = alike(left, right)
             try:
                 return compare(left, right)
-            except TypeError:
+            except (TypeError, RecursionError):
                 return False
 
         return test
@@ -297,13 +300,22 @@ class Parser:
             raise self._wrong("a value is missing: 'text' in quotes, or a number")
         self._at += 1
         if token.kind == "number":
-            return number_of(token.text)
+            return self._number(token)
         if token.kind == "text":
             text = token.text[1:-1].replace("''", "'")
             return self._moment(text, token) if beside == "timestamp" else text
         if token.text in ("true", "false"):
             return token.text == "true"
         raise Refused(f"column {token.column}: “{token.text}” is no value")
+
+    def _number(self, token: Token) -> int | Decimal:
+        found = number_of(token.text) if len(token.text) <= LONGEST_NUMBER else None
+        if found is None or abs(Decimal(found).adjusted()) > LARGEST_EXPONENT:
+            raise Refused(
+                f"column {token.column}: a number has at most {LONGEST_NUMBER} letters, "
+                f"and an exponent from -{LARGEST_EXPONENT} to {LARGEST_EXPONENT}"
+            )
+        return found
 
     def _moment(self, text: str, token: Token) -> int:
         found = moment_ms(text, self._now_ms)
@@ -369,9 +381,21 @@ def like(pattern: str) -> Callable[[str], bool]:
     return matches
 
 
-def number_of(text: str) -> int | Decimal:
-    """A number of any size, exactly."""
-    return int(text) if re.fullmatch(r"-?\d+", text) else Decimal(text)
+def number_of(text: str) -> int | Decimal | None:
+    """A number of any size, exactly; None for NaN, infinity, and what Python does not read."""
+    try:
+        return int(text)
+    except ValueError:
+        return finite(text)
+
+
+def finite(text: str) -> Decimal | None:
+    """The decimal that a text stands for; None for other text, NaN and infinity."""
+    try:
+        found = Decimal(text)
+    except InvalidOperation:
+        return None
+    return found if found.is_finite() else None
 
 
 def reader_of(token: Token) -> Read:
@@ -408,7 +432,7 @@ def parsed(data: bytes) -> Any:
     text = data.decode()
     try:
         value, end = SCAN(text, 0)
-    except (StopIteration, ValueError):  # it begins with blanks, or has thousands of digits
+    except (StopIteration, ValueError, InvalidOperation):  # blanks, or a number of extreme size
         return parse_exactly(text)
     if end < len(text) and text[end:].strip():
         raise ValueError("there is more behind the JSON")
@@ -433,15 +457,16 @@ def at_path(data: bytes | None, path: list[str]) -> Any:
 
 def _exact(value: Any) -> Any:
     if isinstance(value, RawNumber):
-        try:
-            return number_of(value)
-        except (InvalidOperation, ValueError):  # NaN, or an integer of thousands of digits
-            return str(value)
+        number = number_of(value)
+        return str(value) if number is None else number
     return value
 
 
 def alike(left: Any, right: Any) -> tuple[Any, Any]:
-    """Two values as they are compared: a text beside a number is one where it can be."""
+    """Two values as they are compared: a text beside a number is one where it can be.
+
+    NaN and infinity are texts, as they cannot be compared with numbers.
+    """
     if type(left) is type(right):
         return left, right
     for one, other in ((left, right), (right, left)):
@@ -450,9 +475,8 @@ def alike(left: Any, right: Any) -> tuple[Any, Any]:
             and isinstance(other, int | Decimal)
             and not isinstance(other, bool)
         ):
-            try:
-                number: Any = Decimal(one)
-            except InvalidOperation:
+            number = finite(one)
+            if number is None:
                 return left, right
             return (number, right) if one is left else (left, number)
     return left, right
@@ -462,4 +486,7 @@ def as_text(value: Any) -> str:
     """A value as the text in which `like` and `contains` look."""
     if value is None:
         return ""
-    return value if isinstance(value, str) else str(value)
+    try:
+        return value if isinstance(value, str) else str(value)
+    except RecursionError:  # JSON is read deeper than Python writes it
+        return ""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from markupsafe import Markup
 
+from ottla.console.moments import LAST_YEAR_MS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -15,8 +17,6 @@ BYTES_IN_UNIT: Final = 1024
 NOTHING: Final = "–"
 AGES: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 WIDTH, HEIGHT = 104, 22
-LAST_YEAR_MS: Final = 253_402_214_400_000
-"""The last day of the year 9999, after which Python has no dates."""
 
 
 def count_text(value: float | None) -> str:

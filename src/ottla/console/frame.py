@@ -12,6 +12,7 @@ from zlib import crc32
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
@@ -58,6 +59,15 @@ DENIED: Final = frozenset(
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
+
+
+class NumberOfPath(IntegerConvertor):
+    """A number in a path, `{offset:number}`; Python would fail with one of thousands of digits."""
+
+    regex = "[0-9]{1,18}"
+
+
+register_url_convertor("number", NumberOfPath())
 
 
 class RailEntry(NamedTuple):

@@ -8,12 +8,21 @@ from typing import Final
 
 AGO: Final = re.compile(r"(\d{1,9}) *(ms|s|m|min|h|d) +ago", re.IGNORECASE)
 CLOCK_TIME: Final = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?")
+LAST_YEAR_MS: Final = 253_402_214_400_000
+"""The last day of the year 9999, after which Python has no dates."""
 UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def moment_ms(text: str, now_ms: int) -> int | None:
-    """The milliseconds since 1970 of a time in this machine's zone; None for other text."""
-    text = text.strip()
+    """The milliseconds since 1970 of a time in this machine's zone.
+
+    None for other text, and for times after the year 9999.
+    """
+    found = _moment_ms(text.strip(), now_ms)
+    return None if found is None or found >= LAST_YEAR_MS else found
+
+
+def _moment_ms(text: str, now_ms: int) -> int | None:
     if text == "now":
         return now_ms
     if found := AGO.fullmatch(text):

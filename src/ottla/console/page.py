@@ -2,7 +2,7 @@
 
 | part of a `ConsolePage` | meaning |
 |---|---|
-| `path` | as Starlette has it: `/t/{topic}/records`; its JSON twin has `.json` behind it |
+| `path` | as Starlette has it: `/t/{topic}/{offset:number}`; its JSON twin has `.json` behind it |
 | `load` | `async def load(visit: Visit) -> Data`: asks the brokers, and returns the data |
 | `template` | a file of `templates/` that extends `frame.html` and finds the data by their names |
 | `title` | the title; `{topic}` stands for a part of the path or of the query |
@@ -52,6 +52,10 @@ RAIL: Final = (
     "Pipelines",
 )
 """The entries of the left rail, in their order; those without a page are left out."""
+LARGEST_NUMBER: Final = (1 << 63) - 1
+"""Of those that Kafka's protocol has: offsets and times."""
+MOST_DIGITS: Final = 40
+SHOWN_OF_A_NUMBER: Final = 60
 
 
 class Visit(NamedTuple):
@@ -70,9 +74,21 @@ class Visit(NamedTuple):
         text = self.query.get(name, "")
         if not text:
             return default
-        if not text.isdecimal() or not low <= int(text) <= high:
-            raise Refused(f"{name}={text}: must be a whole number from {low} to {high}")
-        return int(text)
+        number = whole_number(text, high)
+        if number is None or number < low:
+            shown = f"{name}={text[:SHOWN_OF_A_NUMBER]}"
+            raise Refused(f"{shown}: must be a whole number from {low} to {high}")
+        return number
+
+
+def whole_number(text: str, most: int = LARGEST_NUMBER) -> int | None:
+    """The number that a text of decimal digits stands for, up to `most`; None for other text.
+
+    Python reads no integer of more than 4,300 digits: longer texts are not handed to it.
+    """
+    if not text.isdecimal() or len(text) > MOST_DIGITS or int(text) > most:
+        return None
+    return int(text)
 
 
 class ConsolePage(NamedTuple):

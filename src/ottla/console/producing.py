@@ -6,7 +6,7 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit
+from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit, whole_number
 from ottla.console.record_source import FoundRecord
 from ottla.console.records import Shower, one_record
 from ottla.console.refusals import Refused
@@ -92,7 +92,8 @@ async def send(visit: Visit) -> ChangeOutcome:
 def record_of(fields: Mapping[str, str], partition_count: int) -> NewRecord:
     """The record that the fields of the form describe; Refused where they do not fit."""
     partition = fields.get("partition", "")
-    if partition and not (partition.isdecimal() and int(partition) < partition_count):
+    number = whole_number(partition, partition_count - 1)
+    if partition and number is None:
         raise Refused(f"partition={partition[:20]}: there is none with this number")
     is_null = fields.get("null") == "1"
     value = NEW_LINES.sub("\n", fields.get("value", ""))
@@ -102,7 +103,7 @@ def record_of(fields: Mapping[str, str], partition_count: int) -> NewRecord:
         fields["key"].encode() if fields.get("key") else None,
         None if is_null else value.encode(),
         headers_of(fields.get("headers", "")),
-        int(partition) if partition else None,
+        number,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.clients.producer.partitioner import partition_for_key
 from ottla.console.conditions import Condition, condition_of
 from ottla.console.moments import moment_ms
+from ottla.console.page import LARGEST_NUMBER, SHOWN_OF_A_NUMBER, whole_number
 from ottla.console.record_source import Span
 from ottla.console.refusals import NotFound, Refused
 from ottla.errors import KafkaError
@@ -73,9 +74,11 @@ def partition_of(topic: TopicInfo, condition: Condition | None) -> int | None:
 def wanted_partitions(topic: TopicInfo, chosen: str, key_partition: int | None) -> list[int]:
     """The partitions that are read: the chosen one, that of a key, or all that have a leader."""
     if chosen:
-        if not chosen.isdecimal() or int(chosen) not in topic.partitions:
-            raise NotFound(f"Topic {topic.name} has no partition {chosen}.")
-        return [int(chosen)]
+        partition = whole_number(chosen)
+        if partition is None or partition not in topic.partitions:
+            shown = chosen[:SHOWN_OF_A_NUMBER]
+            raise NotFound(f"Topic {topic.name} has no partition {shown}.")
+        return [partition]
     return topic.available if key_partition is None else [key_partition]
 
 
@@ -106,7 +109,7 @@ def newest_low(condition: Condition | None) -> int:
     """The time before which no record passes a condition, 0 without one."""
     return max(
         (
-            int(each.value)
+            min(int(each.value), LARGEST_NUMBER)
             for each in (condition.conjuncts if condition is not None else ())
             if each.name == "timestamp" and each.sign in (">", ">=", "=")
         ),
@@ -121,7 +124,8 @@ def time_of(query: Mapping[str, str], name: str, now_ms: int) -> int | None:
         return None
     found = moment_ms(text, now_ms)
     if found is None or found < 0:
-        raise Refused(f"{name}={text}: a time is 1h ago, 13:00, 2026-11-22 13:00 or milliseconds")
+        shown = f"{name}={text[:SHOWN_OF_A_NUMBER]}"
+        raise Refused(f"{shown}: a time is 1h ago, 13:00, 2026-11-22 13:00 or milliseconds")
     return found
 
 
@@ -170,9 +174,11 @@ def cursor_of(text: str) -> dict[int, int]:
     found = {}
     for piece in text.split(",", MOST_PARTITIONS_OF_CURSOR):
         partition, colon, offset = piece.partition(":")
-        if not (colon and partition.isdecimal() and offset.isdecimal() and len(offset) < 20):
-            raise Refused(f"before={text[:60]}: must be PARTITION:OFFSET with commas between")
-        found[int(partition)] = int(offset)
+        number, at = whole_number(partition), whole_number(offset)
+        if not colon or number is None or at is None:
+            shown = text[:SHOWN_OF_A_NUMBER]
+            raise Refused(f"before={shown}: must be PARTITION:OFFSET with commas between")
+        found[number] = at
     return found
 
 

@@ -233,7 +233,7 @@ RECORD_PAGES: Final = (
         tab="Records",
     ),
     ConsolePage(
-        "/t/{topic}/{partition:int}/{offset:int}",
+        "/t/{topic}/{partition:number}/{offset:number}",
         record,
         "record.html",
         "{topic}, partition {partition}, offset {offset}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource, NewTopic
-from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit
+from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit, whole_number
 from ottla.console.refusals import Refused
 from ottla.errors import KafkaError
 from ottla.protocol.configs import ConfigOperation
@@ -57,9 +57,10 @@ def count_of(fields: Mapping[str, str], name: str, most: int) -> int:
     text = fields.get(name, "").strip()
     if not text:
         return BROKER_DEFAULT
-    if not text.isdecimal() or not 1 <= int(text) <= most:
+    number = whole_number(text, most)
+    if not number:
         raise Refused(f"{name}={text[:20]}: must be a number from 1 to {most:,}")
-    return int(text)
+    return number
 
 
 def settings_of(text: str) -> dict[str, str]:

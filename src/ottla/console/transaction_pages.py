@@ -13,7 +13,7 @@ from ottla.clients.admin.transactions import (
     TransactionFilter,
 )
 from ottla.console.group_look import offset_of, result_of
-from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit
+from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit, whole_number
 from ottla.console.refusals import Refused
 from ottla.console.row_window import WINDOW, RowWindow
 from ottla.errors import ErrorCode, KafkaError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.console.console_cluster import ConsoleCluster
 
 MOST_PARTITIONS: Final = 5_000
+LARGEST_PARTITION: Final = (1 << 31) - 1
 """Of so many partitions the ends are asked for, to find those with an open transaction."""
 MOST_OPEN: Final = 200
 HANGS_AFTER_MS: Final = 900_000
@@ -226,10 +227,11 @@ async def abort(visit: Visit) -> ChangeOutcome:
 
 def place_of(visit: Visit) -> tuple[TopicPartition, int]:
     """The partition and the offset of a form."""
-    partition, start = visit.form.get("partition", ""), visit.form.get("start_offset", "")
-    if not (partition.isdecimal() and start.isdecimal()):
+    partition = whole_number(visit.form.get("partition", ""), LARGEST_PARTITION)
+    start = whole_number(visit.form.get("start_offset", ""))
+    if partition is None or start is None:
         raise Refused("partition, start_offset: must be whole numbers")
-    return TopicPartition(visit.form.get("topic", ""), int(partition)), int(start)
+    return TopicPartition(visit.form.get("topic", ""), partition), start
 
 
 def _producer_at(

@@ -169,3 +169,45 @@ def test_bytes_of_many_records_are_passed_over_by_literals(text, data, may_pass)
 
     assert condition.may_have(data) is may_pass
     assert condition.may_have(memoryview(data)) is may_pass
+
+
+POISONS = (
+    *("NaN", "nan", "sNaN", "-sNaN12", "Infinity", "-inf", "1e99999999", "1e99999999999999999999"),
+    *("", "-", "true", "null", "[]", "{}", "9" * 5_000, "1e-99999999", "0x1f", "1_000", "\u0661"),
+    *("[" * 900 + "]" * 900, "\ud800"),
+)
+"""Numbers that are none, or that are larger than any that Python computes with."""
+
+
+@pytest.mark.parametrize("poison", POISONS)
+def test_no_value_breaks_a_comparison(poison):
+    """Whether it is a text, a number, or the whole key; NaN and infinity compare as no number."""
+    data = poison.encode("utf-8", "replace")
+    values = [b'{"x": "%b", "y": 1.5}' % data, b'{"x": %b, "y": 1.5}' % data]
+    records = [FoundRecord(0, 0, 0, data, each) for each in values]
+    for name in ("value.x", "key", "value.y"):
+        for operand in ("3", "1.5", "-1e400", "'3'", "value.x", "value.y", "offset", "key"):
+            for sign in ("=", "!=", "<", "<=", ">", ">="):
+                test = condition_of(f"{name} {sign} {operand}", NOW).test
+                assert {type(test(each)) for each in records} == {bool}
+        for rest in ("in (1, 2.5, 'a')", "between 1 and 2.5", "not between 1 and 2", "like '%1%'"):
+            test = condition_of(f"{name} {rest}", NOW).test
+            assert {type(test(each)) for each in records} == {bool}
+
+
+@pytest.mark.parametrize("poison", ["NaN", "sNaN", "-Infinity", "inf"])
+@pytest.mark.parametrize("rest", ["< 5", ">= 5", "= 5", "between -9 and 9", "in (5, 1.5)"])
+def test_what_is_no_number_compares_as_none(poison, rest):
+    """As JSON has it, or as a text."""
+    for value in (f'{{"x": "{poison}"}}', f'{{"x": {poison}}}'):
+        record = FoundRecord(0, 0, 0, poison.encode(), value.encode())
+        assert not condition_of(f"value.x {rest}", NOW).test(record)
+        assert not condition_of(f"key {rest}", NOW).test(record)
+
+
+@pytest.mark.parametrize("number", ["1e99999999", "1e99999999999999999999", "1e-401", "9" * 101])
+@pytest.mark.parametrize("rest", ["> {}", "in (1, {})", "between {} and 2", "= {}"])
+def test_numbers_of_a_condition_are_bounded(number, rest):
+    """The column is named."""
+    with pytest.raises(Refused, match=r"column .* a number has at most 100 letters"):
+        condition_of(f"timestamp {rest.format(number)}", NOW)

@@ -51,7 +51,10 @@ def test_mistakes_are_refused(ottla_fresh_broker):
         for query in ({"from": "soon"}, {"to": "never"}, {"before": "x"}, {"q": "a = "}):
             with pytest.raises(Refused):
                 await query_of(visitor, **query)
-        for partition in ("9", "x"):
+        for name in ("from", "to", "before"):
+            with pytest.raises(Refused, match=f"{name}=9"):
+                await query_of(visitor, **{name: "9" * 5_000})
+        for partition in ("9", "x", "9" * 5_000):
             with pytest.raises(NotFound):
                 await query_of(visitor, partition=partition)
 
@@ -64,3 +67,29 @@ def test_cursor_is_a_text():
     assert cursor_text({}) == ""
     with pytest.raises(Refused):
         cursor_of("0:" + "9" * 30)
+
+
+def test_numbers_of_any_size_are_answered(ottla_fresh_broker):
+    """With a sentence, and a status that says whose mistake it is."""
+    interleaved(ottla_fresh_broker, 3)
+    long = "9" * 5_000
+    statuses = {
+        f"/t/orders/records?count={long}": 400,
+        f"/t/orders/records?partition={long}": 404,
+        f"/t/orders/records?before=0:{long}": 400,
+        f"/t/orders/timeline?from=0&to={'9' * 18}": 400,
+        f"/t/orders/0/{long}": 404,
+        f"/t/orders/{long}/0": 404,
+        f"/t/orders/0/{1 << 63}": 404,
+        f"/t/orders/0/{(1 << 59)}": 404,
+        "/t/orders/records?q=timestamp+>+1e99999999": 400,
+        "/t/orders/records?q=timestamp+>+1e300": 200,
+        f"/t/orders/records?q=offset+>+{'9' * 60}": 200,
+    }
+
+    async def walk(visitor: Visitor) -> None:
+        assert {each: (await visitor.get(each)).status for each in statuses} == statuses
+        form = {"partition": long, "value": "v"}
+        assert (await visitor.post("/t/orders/produce", **form)).status == 400
+
+    visit(ottla_fresh_broker.bootstrap_servers, walk)

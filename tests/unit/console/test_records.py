@@ -121,7 +121,7 @@ def test_no_page_has_a_part_of_hidden_records(ottla_fresh_broker, hidden):
     send(ottla_fresh_broker, "orders", (0, START, b"k1", b"s3cr3t value", []))
     with Admin(ottla_fresh_broker.bootstrap_servers) as admin:
         admin.alter_group_offsets("readers", {TopicPartition("orders", 0): 0})
-    place = {"{topic}": "orders", "{partition:int}": "0", "{offset:int}": "0"}
+    place = {"{topic}": "orders", "{partition:number}": "0", "{offset:number}": "0"}
 
     async def walk(visitor: Visitor) -> None:
         seen = set()
