@@ -21,7 +21,8 @@ from ottla.clients.metadata import Cluster, Metadata, TopicInfo
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetSpec, list_offsets
 from ottla.config.client_config import AdminConfig
 from ottla.console.asked import AskingClient, CountingNetwork
-from ottla.console.rates import SHARE, Rates
+from ottla.console.pacing import LONGEST_PAUSE_MS, SHARE
+from ottla.console.rates import Rates
 from ottla.console.refusals import NotFound
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import IsolationLevel, TopicPartition, replace
@@ -194,6 +195,9 @@ class AllTopics(Metadata):
         self._lock = asyncio.Lock()
         self._asked_ms: int | None = None
         self._took_ms = 0
+        self._answers = 0
+        """How often they were asked for, with or without success."""
+        self._failure: KafkaError | None = None
 
     @property
     def age_ms(self) -> int | None:
@@ -207,22 +211,37 @@ class AllTopics(Metadata):
 
     async def fresh(self, max_age_ms: int) -> Cluster:
         """The metadata; asked for again where they are older than `max_age_ms`, and than 100 times
-        the time that the last answer took (but for 0)."""
-        allowed_ms = max(max_age_ms, SHARE * self._took_ms) if max_age_ms else 0
+        the time that the last answer took (at most a minute), but for 0.
+
+        Pages that wait for one question share its answer, or its error.
+        """
+        slow_ms = min(SHARE * self._took_ms, LONGEST_PAUSE_MS)
+        allowed_ms = max(max_age_ms, slow_ms) if max_age_ms else 0
         age_ms = self.age_ms
         if age_ms is not None and age_ms < allowed_ms:
             return self.cluster
-        before = self._asked_ms
+        before = self._answers
         async with self._lock:
-            if max_age_ms and self._asked_ms != before:
-                return self.cluster  # another page has asked meanwhile
-            clock = self._client_of_all.runtime.clock
-            began_ms = clock.monotonic_ms()
+            if not max_age_ms or self._answers == before:
+                await self._ask()
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        return self.cluster
+
+    async def _ask(self) -> None:
+        clock = self._client_of_all.runtime.clock
+        began_ms = clock.monotonic_ms()
+        try:
             self.cluster = await self.fetch(None)
+        except KafkaError as error:
+            self._failure = error.with_traceback(None)
+        else:
+            self._failure = None
             self._asked_ms = clock.monotonic_ms()
             self._took_ms = self._asked_ms - began_ms
             self._client_of_all.update_nodes(self.cluster.nodes)
-        return self.cluster
+        finally:
+            self._answers += 1
 
     async def fetch_one(self, name: str) -> None:
         """Add a topic that may have been made since."""

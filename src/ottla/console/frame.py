@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -14,13 +15,19 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import (
+    HTMLResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ottla.console.asked import PageRequests, current
 from ottla.console.formats import FILTERS
-from ottla.console.gate import Gate
+from ottla.console.gate import STATIC, Gate
 from ottla.console.page import (
     RAIL,
     ConsoleChange,
@@ -49,6 +56,7 @@ audit = logging.getLogger("ottla.console.audit")
 
 HERE: Final = Path(__file__).parent
 TWIN: Final = ".json"
+PLACE: Final = re.compile(r"\{(\w+)\}")
 THEMES: Final = ("light", "dark", "auto")
 THEME_COOKIE: Final = "ottla-theme"
 A_YEAR_S: Final = 31_536_000
@@ -220,6 +228,8 @@ class ConsoleApp:
 
     async def _no_page(self, request: Request, _error: Exception) -> Response:
         path = request.url.path
+        if path.startswith(STATIC):
+            return PlainTextResponse(f"There is no file {path}.\n", 404)
         return self._failed(NotFound(f"There is no page {path}."), request, wants_json(request))
 
     def _failed(
@@ -335,9 +345,7 @@ def command_of(page: ConsolePage, request: Request) -> str:
 
 def filled(text: str, place: Mapping[str, Any]) -> str:
     """A text in which `{topic}` is the part of the path or of the query."""
-    for name, value in place.items():
-        text = text.replace(f"{{{name}}}", str(value))
-    return text
+    return PLACE.sub(lambda found: str(place.get(found[1], found[0])), text)
 
 
 def link(path: str, **query: object) -> str:

@@ -68,8 +68,10 @@ class Gate:
         answer, cookie = await self._look(scope, receive)
         if answer is not None:
             await answer(scope, receive, send)
-        else:
-            await self._app(scope, receive, send if cookie is None else self._giving(send, cookie))
+            return
+        if cookie is not None:
+            send = self._giving(send, self._setting(cookie, scope))
+        await self._app(scope, receive, send)
 
     async def _look(self, scope: Scope, receive: Receive) -> tuple[Response | None, str | None]:
         """The answer to a request that goes no further; or None, and a cookie to be set."""
@@ -80,10 +82,10 @@ class Gate:
         if scope["path"].startswith(STATIC):
             return None, None
         connection = HTTPConnection(scope)
-        if token := connection.query_params.get("token"):
-            return self._enter(token, scope, connection.query_params), None
         given = None
         session = self._sessions.find(connection.cookies.get(self._cookie, ""))
+        if token := connection.query_params.get("token"):
+            return self._enter(token, connection, session is not None), None
         if session is None:
             admitted = self._sessions.admit()
             if admitted is None:
@@ -97,19 +99,24 @@ class Gate:
                 return PlainTextResponse(error.message + "\n", error.status), None
         return None, given
 
-    def _enter(self, token: str, scope: Scope, query: Mapping[str, str]) -> Response:
+    def _enter(self, token: str, asked: HTTPConnection, is_in: bool) -> Response:
+        """The page without the token in its address; a browser that is in may show a used one."""
         cookie = self._sessions.enter(token)
-        if cookie is None:
+        if cookie is None and not is_in:
             return self._locked()
-        rest = urlencode({name: text for name, text in query.items() if name != "token"})
-        path = "/" + scope["path"].lstrip("/\\")  # two slashes would begin another host's name
-        answer = RedirectResponse(path + (f"?{rest}" if rest else ""), 303)
-        is_secure = scope["scheme"] == "https"
-        answer.set_cookie(self._cookie, cookie, httponly=True, samesite="strict", secure=is_secure)
+        query = [pair for pair in asked.query_params.multi_items() if pair[0] != "token"]
+        # Two slashes would begin the name of another host.
+        path = "/" + asked.scope["path"].lstrip("/\\")
+        answer = RedirectResponse(path + (f"?{urlencode(query)}" if query else ""), 303)
+        if cookie is not None:
+            answer.headers.append("set-cookie", self._setting(cookie, asked.scope))
         return answer
 
-    def _giving(self, send: Send, cookie: str) -> Send:
-        text = f"{self._cookie}={cookie}; HttpOnly; Path=/; SameSite=strict"
+    def _setting(self, cookie: str, scope: Scope) -> str:
+        secure = "; Secure" if scope["scheme"] == "https" else ""
+        return f"{self._cookie}={cookie}; HttpOnly; Path=/; SameSite=strict{secure}"
+
+    def _giving(self, send: Send, text: str) -> Send:
 
         async def giving(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -125,7 +132,8 @@ def _with_headers(send: Send, is_static: bool) -> Send:
             headers = MutableHeaders(scope=message)
             for name, text in HEADERS.items():
                 headers[name] = text
-            headers["cache-control"] = FOREVER if is_static else "no-store"
+            lasts = is_static and message["status"] < 400
+            headers["cache-control"] = FOREVER if lasts else "no-store"
         await send(message)
 
     return with_headers

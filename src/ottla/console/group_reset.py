@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 SCENARIOS: Final = {each.value: each for each in ResetScenario}
 WITH_VALUE: Final = {ResetScenario.SINCE, ResetScenario.SHIFT, ResetScenario.OFFSET}
+MAX_OFFSET: Final = 2**63 - 1
+LONGEST_PAIR: Final = len(f"{2**31}:{MAX_OFFSET}")
 MOST_PARTITIONS: Final = 1_000
 """Of a topic with more partitions the command line resets the offsets."""
 
@@ -52,9 +54,17 @@ class ResetLine(NamedTuple):
 class ResetPlan(NamedTuple):
     """The new offsets of a topic's partitions, and what differs from the request."""
 
+    topic_id: str
+    """The topic may be deleted and made again before the plan is carried out."""
     lines: list[ResetLine]
     notes: list[str]
     command: str
+
+    @property
+    def text(self) -> str:
+        """The plan as the form carries it."""
+        pairs = ",".join(f"{each.partition}:{each.new}" for each in self.lines)
+        return f"{self.topic_id};{pairs}"
 
 
 async def reset_form(visit: Visit) -> Data:
@@ -81,7 +91,7 @@ async def reset_form(visit: Visit) -> Data:
         "skipped": sum(max(0, -each.again) for each in lines),
         "notes": plan.notes if plan else [],
         "command": plan.command if plan else "",
-        "plan": ",".join(f"{each.partition}:{each.new}" for each in lines),
+        "plan": plan.text if plan else "",
         "shows_records": not visit.settings.hide_records and not visit.settings.masks,
     }
 
@@ -140,7 +150,8 @@ async def _plan(visit: Visit, look: GroupLook, topic: str, scenario: str, value:
         ResetLine(each.partition, committed.get(each), offset, ends[each], records.get(each))
         for each, offset in sorted(planned.items())
     ]
-    return ResetPlan(lines, notes, command_of(group_id, topic, scenario, value))
+    command = command_of(group_id, topic, scenario, value)
+    return ResetPlan(str(info.topic_id or ""), lines, notes, command)
 
 
 async def _offsets_at(
@@ -178,21 +189,43 @@ async def reset(visit: Visit) -> ChangeOutcome:
             f"group {group_id} is {look.group.state}: offsets can be reset once its "
             f"{len(look.group.members)} members have stopped"
         )
-    planned = planned_offsets(topic, visit.form.get("plan", ""))
+    planned = await _checked(visit, topic, visit.form.get("plan", ""))
     offsets = {each: OffsetAndMetadata(offset) for each, offset in planned.items()}
     results = await visit.cluster.offsets.alter_group_offsets(group_id, offsets)
-    for error in results.values():
-        if error is not None:
-            raise error
-    old = {str(each): _committed(look, each) for each in planned}
+    failed = {each: error for each, error in results.items() if error is not None}
+    if len(failed) == len(planned):
+        raise next(iter(failed.values()))
+    done = {each: offset for each, offset in planned.items() if each not in failed}
+    problems = "".join(f" {each} is not: {error.message}." for each, error in failed.items())
     return ChangeOutcome(
         group_path(group_id),
-        f"The offsets of {group_id} in {topic} are reset.",
+        f"The offsets of {group_id} in {topic} are reset.{problems}",
         "consumer-groups --reset-offsets",
         group_id,
-        old,
-        {str(each): offset for each, offset in planned.items()},
+        {str(each): _committed(look, each) for each in done},
+        {str(each): offset for each, offset in done.items()},
     )
+
+
+async def _checked(visit: Visit, topic: str, text: str) -> dict[TopicPartition, int]:
+    """The offsets of a plan that still fits the topic; nothing is changed by one that does not."""
+    topic_id, _, pairs = text.partition(";")
+    planned = planned_offsets(topic, pairs)
+    await visit.cluster.changed()
+    info = await visit.cluster.topic(topic)
+    if topic_id != str(info.topic_id or ""):
+        raise Refused(f"topic {topic} was deleted and made again since the plan was shown")
+    for partition, offset in planned.items():
+        if partition.partition not in info.partitions:
+            raise Refused(f"topic {topic} has no partition {partition.partition}")
+        if offset > MAX_OFFSET:
+            raise Refused(f"plan={text}: no offset is above {MAX_OFFSET}")
+    logs = await log_states(visit.cluster, planned)
+    for partition, offset in planned.items():
+        end = logs[partition].end
+        if end is not None and offset > end:
+            raise Refused(f"{partition} ends at {end}: offset {offset} is not there any more")
+    return planned
 
 
 def _committed(look: GroupLook, partition: TopicPartition) -> int | None:
@@ -205,7 +238,8 @@ def planned_offsets(topic: str, plan: str) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     for pair in plan.split(","):
         partition, _, offset = pair.partition(":")
-        if not (topic and partition.isdecimal() and offset.isdecimal()):
+        numbers = partition.isdecimal() and offset.isdecimal() and len(pair) <= LONGEST_PAIR
+        if not (topic and numbers):
             raise Refused(f"plan={plan}: must have a partition and an offset each, as 0:71004")
         found[TopicPartition(topic, int(partition))] = int(offset)
     return found

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.console.group_look import lag_of, offset_of
 from ottla.console.lag_history import LOOK_MS, MOST_SERIES, LagHistory, Recent
 from ottla.console.membership_log import MembershipLog, MembershipLook
+from ottla.console.pacing import pause_after
 from ottla.errors import KafkaError
 from ottla.runtime.scheduler import pause
 from ottla.structs import NO_UUID, TopicPartition
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LOOK_SHARE: Final = 100
-"""Between two looks there is so many times the time that the last one took."""
 LIST_MS: Final = 10_000
 GROUPS_A_LOOK: Final = 2_000
 """Of more groups a part is looked at each time, so that all of them are within six looks."""
@@ -82,12 +81,13 @@ class LagCollector:
         runtime = self._cluster.runtime
         while True:
             began_ms = runtime.clock.monotonic_ms()
+            took_ms = 0
             try:
                 await self.look()
+                took_ms = runtime.clock.monotonic_ms() - began_ms
             except KafkaError as error:
                 logger.info("groups could not be looked at: %s", error.message)
-            took_ms = runtime.clock.monotonic_ms() - began_ms
-            await pause(runtime.scheduler, max(LOOK_MS - took_ms, LOOK_SHARE * took_ms))
+            await pause(runtime.scheduler, pause_after(took_ms, LOOK_MS))
 
     async def look(self) -> None:
         """One look: groups every 10 s, their offsets, and the ends of the logs that they read."""

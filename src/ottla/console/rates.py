@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.clients.metadata import Cluster
+from ottla.console.pacing import pause_after
 from ottla.errors import KafkaError
 from ottla.runtime.scheduler import pause
 from ottla.structs import TopicPartition
@@ -33,8 +34,6 @@ MOST_PARTITIONS: Final = 2_000
 LOOK_BACK_MS: Final = 30_000
 MOST_LOOKED_UP: Final = 500
 WATCHED_MS: Final = 180_000
-SHARE: Final = 100
-"""The pause is this many times the time of the question: brokers spend 1 % on it at most."""
 
 
 class EndSample(NamedTuple):
@@ -114,12 +113,13 @@ class Rates:
         clock, scheduler = self._runtime.clock, self._runtime.scheduler
         while True:
             began_ms = clock.monotonic_ms()
+            took_ms = 0
             try:
                 await self.sample()
+                took_ms = clock.monotonic_ms() - began_ms
             except KafkaError as error:
                 logger.debug("the ends of logs are not known: %s", error)
-            took_ms = clock.monotonic_ms() - began_ms
-            await pause(scheduler, max(SAMPLE_EVERY_MS - took_ms, SHARE * took_ms, 1))
+            await pause(scheduler, pause_after(took_ms, SAMPLE_EVERY_MS))
 
     async def look_back(self) -> None:
         """Look up where the logs ended in the last minutes, by the timestamps of their records.

@@ -45,7 +45,10 @@ class Sessions:
 
     def find(self, cookie: str) -> BrowserSession | None:
         """The session of a cookie; None for one that was not let in."""
-        return self._by_cookie.get(cookie)
+        session = self._by_cookie.pop(cookie, None)
+        if session is not None:
+            self._by_cookie[cookie] = session  # it is the last one to end now
+        return session
 
     def admit(self) -> tuple[str, BrowserSession] | None:
         """A new session for a browser without a cookie, where no token is wanted."""
@@ -55,7 +58,7 @@ class Sessions:
         return cookie, self._by_cookie[cookie]
 
     def _add(self) -> str:
-        """The oldest session ends where there are too many."""
+        """The session that was used least recently ends where there are too many."""
         if len(self._by_cookie) >= MOST_SESSIONS:
             self._by_cookie.pop(next(iter(self._by_cookie)))
         cookie = secrets.token_urlsafe(TOKEN_BYTES)

@@ -9,8 +9,9 @@ from visitor import Visitor, visit
 
 from ottla import Producer
 from ottla.console.asked import PageRequests, current
+from ottla.console.pacing import pause_after
 from ottla.console.refusals import NotFound
-from ottla.errors import KafkaError
+from ottla.errors import KafkaError, KafkaTimeoutError
 from ottla.structs import TopicPartition
 
 
@@ -30,6 +31,35 @@ def test_snapshot_is_asked_for_once(ottla_fresh_broker):
         assert "users" in (await cluster.snapshot()).topics
 
     visit(ottla_fresh_broker.bootstrap_servers, walk)
+
+
+def test_pages_that_wait_share_an_error(ottla_fresh_broker, monkeypatch):
+    """Each would ask again otherwise, one after the other; the next page does."""
+
+    async def walk(visitor: Visitor) -> None:
+        cluster, asked = visitor.app.cluster, 0
+
+        async def hang(_topics: object) -> None:
+            nonlocal asked
+            asked += 1
+            await asyncio.sleep(0)
+            raise KafkaTimeoutError("no answer")
+
+        monkeypatch.setattr(cluster.all_topics, "fetch", hang)
+        found = await asyncio.gather(
+            *(cluster.snapshot() for _ in range(6)), return_exceptions=True
+        )
+        assert ([type(each) for each in found], asked) == ([KafkaTimeoutError] * 6, 1)
+        monkeypatch.undo()
+        assert (await cluster.snapshot()).nodes
+
+    visit(ottla_fresh_broker.bootstrap_servers, walk)
+
+
+def test_questions_take_one_percent_and_stay_fresh():
+    """A slow answer is waited for no longer than a minute."""
+    found = [pause_after(each, 5_000) for each in (0, 20, 100, 2_000, 100_000)]
+    assert found == [5_000, 4_980, 10_000, 60_000, 60_000]
 
 
 def test_topic_that_is_new_is_found_and_a_misspelt_one_is_not_made(ottla_fresh_broker):

@@ -39,6 +39,8 @@ def test_token_lets_one_browser_in():
         assert visitor.sessions.token != token
         away = await visitor.get(f"//evil.example/?token={visitor.sessions.token}")
         assert away.header("location") == "/evil.example/"
+        used = await visitor.get(f"/?q=a&token={token}")
+        assert (used.status, used.header("location")) == (303, "/?q=a")
         visitor.cookies.clear()
         assert (await visitor.get(f"/?token={token}")).status == 401
         assert (await visitor.get("/?token=%C3%A9")).status == 401
@@ -123,3 +125,15 @@ def test_every_answer_keeps_pages_from_running_what_is_not_ours():
             )
 
     visit(NOWHERE, walk)
+
+
+def test_file_that_is_not_there_is_not_kept():
+    """Nor asked for with a session: who has not come in gets the style of the page that says so."""
+
+    async def walk(visitor: Visitor) -> None:
+        answer = await visitor.get("/static/missing.css")
+        assert (answer.status, answer.header("cache-control")) == (404, "no-store")
+        there = await visitor.get("/static/console.css")
+        assert (there.status, "immutable" in there.header("cache-control")) == (200, True)
+
+    visit(NOWHERE, walk, is_in=False)

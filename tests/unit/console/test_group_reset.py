@@ -14,6 +14,7 @@ from visitor import Visitor, visit
 from ottla.console.group_reset import planned_offsets, reset_of
 from ottla.console.refusals import Refused
 from ottla.structs import TopicPartition
+from ottla.testing import wait_until
 
 EVERY = [
     ("to-earliest", ""),
@@ -104,7 +105,7 @@ def test_reset_commits_the_plan_that_was_shown(moved, caplog):
     async def walk(visitor: Visitor) -> None:
         page = await visitor.get("/group/reset?id=mover&topic=moved&to=to-offset&value=2")
         (plan,) = re.findall('name="plan" value="([^"]+)"', page.text)
-        assert plan == "0:2,1:2"
+        assert plan.endswith(";0:2,1:2")
         done = await visitor.post("/group/reset", id="mover", topic="moved", plan=plan)
         assert (done.status, done.header("location")) == (303, "/group?id=mover")
 
@@ -112,6 +113,37 @@ def test_reset_commits_the_plan_that_was_shown(moved, caplog):
     assert committed(moved) == {0: 2, 1: 2}
     (line,) = [each.getMessage() for each in caplog.records if "reset-offsets" in each.getMessage()]
     assert '"old": {"moved-0": 5, "moved-1": 7}, "new": {"moved-0": 2, "moved-1": 2}' in line
+
+
+def test_plan_that_does_not_fit_any_more_changes_nothing(moved):
+    """The topic was made again, or has no such partition or offset."""
+    moved.add_topic("again", 1)
+    moved.write(TopicPartition("again", 0), 9)
+    shown: list[str] = []
+
+    async def plan(visitor: Visitor) -> None:
+        page = await visitor.get("/group/reset?id=mover&topic=again&to=to-latest")
+        shown.extend(re.findall('name="plan" value="([^"]+)"', page.text))
+
+    async def carry_out(visitor: Visitor) -> None:
+        (old,) = shown
+        page = await visitor.get("/group/reset?id=mover&topic=again&to=to-earliest")
+        (new,) = re.findall('name="plan" value="([^"]+)"', page.text)
+        topic_id = new.partition(";")[0]
+        for text, reason in (
+            (old, "topic again was deleted and made again since the plan was shown"),
+            (f"{topic_id};0:0,9:3", "topic again has no partition 9"),
+            (f"{topic_id};0:9999999", "again-0 ends at 0: offset 9999999 is not there any more"),
+        ):
+            answer = await visitor.post("/group/reset", id="mover", topic="again", plan=text)
+            assert (answer.status, reason in answer.text) == (400, True)
+
+    visit(moved.servers, plan)
+    moved.admin.delete_topics(["again"])
+    wait_until(lambda: "again" not in moved.admin.list_topics(), "the topic to go")
+    moved.add_topic("again", 1)
+    visit(moved.servers, carry_out)
+    assert committed(moved) == {0: 5, 1: 7}
 
 
 def test_reset_is_refused_while_members_live(moved):
@@ -167,7 +199,7 @@ def test_values_that_do_not_fit_are_named(scenario, value, rule):
         reset_of(scenario, value)
 
 
-@pytest.mark.parametrize("plan", ["", "0", "0:x", "a:1", "0:1,"])
+@pytest.mark.parametrize("plan", ["", "0", "0:x", "a:1", "0:1,", "0:" + "9" * 5000])
 def test_plan_of_a_form_has_pairs_of_numbers(plan):
     """Anything else is refused as a whole."""
     with pytest.raises(Refused, match="must have a partition and an offset each"):
