@@ -15,7 +15,6 @@ from ottla.cli.console_process import ConsoleProcess, add_console
 from ottla.cli.host_checks import warn_at_start
 from ottla.cli.jmx_options import metrics_listener
 from ottla.cli.json_log import log_as_json
-from ottla.cli.local_ports import in_use
 from ottla.cli.property_files import add_overrides, add_property_file, server_settings
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.known_keys import shown
@@ -80,6 +79,8 @@ class BrokerCommand(Command):
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
+            from ottla.cli.local_ports import in_use  # a start does without
+
             raise in_use(error) from error
         finally:
             console.stop()

@@ -9,7 +9,6 @@ from visitor import Visitor, visit
 
 from ottla import Producer
 from ottla.console.asked import PageRequests, current
-from ottla.console.pacing import pause_after
 from ottla.console.refusals import NotFound
 from ottla.errors import KafkaError, KafkaTimeoutError
 from ottla.structs import TopicPartition
@@ -54,12 +53,6 @@ def test_pages_that_wait_share_an_error(ottla_fresh_broker, monkeypatch):
         assert (await cluster.snapshot()).nodes
 
     visit(ottla_fresh_broker.bootstrap_servers, walk)
-
-
-def test_questions_take_one_percent_and_stay_fresh():
-    """A slow answer is waited for no longer than a minute."""
-    found = [pause_after(each, 5_000) for each in (0, 20, 100, 2_000, 100_000)]
-    assert found == [5_000, 4_980, 10_000, 60_000, 60_000]
 
 
 def test_topic_that_is_new_is_found_and_a_misspelt_one_is_not_made(ottla_fresh_broker):
