@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.config_files import hint
 from ottla.cli.options import add_repeated, key_values
 from ottla.config.properties import parse_properties
 
@@ -20,6 +19,8 @@ def load_properties(path: str) -> dict[str, str]:
     try:
         return parse_properties(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
+        from ottla.cli.config_files import hint  # a start does without
+
         more = hint(path) if isinstance(error, FileNotFoundError) else ""
         text = f"cannot read the property file {path}: {error.strerror}{more}"
         raise CommandError(text) from error

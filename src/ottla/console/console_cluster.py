@@ -21,7 +21,7 @@ from ottla.clients.metadata import Cluster, Metadata, TopicInfo
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetSpec, list_offsets
 from ottla.config.client_config import AdminConfig
 from ottla.console.asked import AskingClient, CountingNetwork
-from ottla.console.pacing import LONGEST_PAUSE_MS, SHARE
+from ottla.console.pacing import MOST_PAUSE_MS, SHARE
 from ottla.console.rates import Rates
 from ottla.console.refusals import NotFound
 from ottla.errors import ErrorCode, KafkaError
@@ -215,7 +215,7 @@ class AllTopics(Metadata):
 
         Pages that wait for one question share its answer, or its error.
         """
-        slow_ms = min(SHARE * self._took_ms, LONGEST_PAUSE_MS)
+        slow_ms = min(SHARE * self._took_ms, MOST_PAUSE_MS)
         allowed_ms = max(max_age_ms, slow_ms) if max_age_ms else 0
         age_ms = self.age_ms
         if age_ms is not None and age_ms < allowed_ms:
