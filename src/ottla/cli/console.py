@@ -78,7 +78,8 @@ class ConsoleCommand(Command):
             "--mask",
             "PATTERN:PLACE",
             "A place in the records of topics that is never shown, as 'orders.*:value.card', "
-            "'.*:key' or '.*:headers.token'; may be repeated.",
+            "'.*:key' or '.*:headers.token'; all of a key or value that is no JSON object or list; "
+            "may be repeated.",
         )
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 from ottla.clients.connect_rest import ConnectRefusedError, ConnectRest
 from ottla.config.known_keys import shown
 from ottla.console.frame import link
+from ottla.console.masks import HIDDEN_QUOTE
 from ottla.console.overview import Attention
 from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit
 from ottla.console.refusals import NotFound, Refused
@@ -77,7 +78,7 @@ async def connectors(visit: Visit) -> Data:
     if not visit.settings.connect:
         return {**window.data(0, 0), "url": "", "rows": [], "failed": 0}
     found = await ask(visit, "GET", "/connectors?expand=status&expand=info")
-    every = [connector_line(name, each) for name, each in found.items()]
+    every = [connector_line(name, quoting(visit, each)) for name, each in found.items()]
     shown_ones = sorted((e for e in every if window.has(e.name)), key=SORTS[window.sort])
     return {
         **window.data(len(shown_ones), len(every)),
@@ -85,6 +86,31 @@ async def connectors(visit: Visit) -> Data:
         "rows": shown_ones[window.first : window.first + WINDOW],
         "failed": sum(bool(each.failed) or each.state == "FAILED" for each in every),
     }
+
+
+def quoting(visit: Visit, found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A connector of Connect's list; with a sentence for its traces where records are hidden.
+
+    Traces often quote the record with which a task has failed. They do not say which topic it is
+    of, and transforms rename topics: so a mask of any topic hides them.
+    """
+    if visit.settings.shows_all_of_records:
+        return found
+    status = found.get("status", {})
+    own, tasks = status.get("connector", {}), status.get("tasks", ())
+    return {
+        **found,
+        "status": {
+            **status,
+            "connector": without_trace(own),
+            "tasks": [without_trace(each) for each in tasks],
+        },
+    }
+
+
+def without_trace(found: Mapping[str, Any]) -> dict[str, Any]:
+    """A connector or a task of a status, whose trace, if it has one, is a sentence."""
+    return {**found, "trace": HIDDEN_QUOTE if found.get("trace") else ""}
 
 
 def connector_line(name: str, found: Mapping[str, Any]) -> ConnectorLine:
@@ -129,7 +155,8 @@ async def connector(visit: Visit) -> Data:
     status, info = await asyncio.gather(
         ask(visit, "GET", f"{path}/status"), ask(visit, "GET", path)
     )
-    line = connector_line(name, {"status": status, "info": info})
+    seen = quoting(visit, {"status": status, "info": info})
+    line, status = connector_line(name, seen), seen["status"]
     config = info.get("config", {})
     topics = await _or_nothing(visit, f"{path}/topics")
     offsets = await _or_nothing(visit, f"{path}/offsets")
@@ -186,7 +213,7 @@ async def connectors_failed(visit: Visit) -> list[Attention]:
         found = await ask(visit, "GET", "/connectors?expand=status")
     except (NotFound, Refused) as error:
         return [Attention(error.message, "/connectors", is_bad=False)]
-    lines = [connector_line(name, each) for name, each in found.items()]
+    lines = [connector_line(name, quoting(visit, each)) for name, each in found.items()]
     failed = [each for each in lines if each.failed or each.state == "FAILED"]
     return [
         Attention(f"connector {each.name} has failed: {each.error}", connector_path(each.name))

@@ -35,3 +35,8 @@ class ConsoleSettings(Value, frozen=True):
     masks: tuple[Mask, ...] = ()
     connect: str = ""
     """The URL of a worker of Kafka Connect, whose connectors have pages; empty for none."""
+
+    @property
+    def shows_all_of_records(self) -> bool:
+        """Whether no part of any record is hidden, so that texts which may quote them are shown."""
+        return not self.hide_records and not self.masks

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.console.decoding import harmless
+from ottla.console.masks import HIDDEN_QUOTE, masks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from ottla.console.masks import Mask
 
 LONGEST_REASON: Final = 500
 REASONS: Final = (
@@ -54,6 +57,13 @@ def origin_of(headers: Sequence[tuple[str, bytes | None]]) -> Origin | None:
             words = reason.decode("utf-8", "replace")[:LONGEST_REASON]
             return Origin(harmless(text), where, at, harmless(words))
     return None
+
+
+def hidden_reason(origin: Origin | None, masks: Iterable[Mask]) -> Origin | None:
+    """The origin; without its reason, which may quote the record, where its topic is masked."""
+    if origin is None or not origin.reason or not masks_of(masks, origin.topic):
+        return origin
+    return origin._replace(reason=HIDDEN_QUOTE)
 
 
 def _number(data: bytes | None) -> int | None:

@@ -12,7 +12,7 @@ import re
 from codecs import getincrementaldecoder
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla.console.masks import HIDDEN, masked
+from ottla.console.masks import HIDDEN, HIDDEN_QUOTE, masked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,13 +27,22 @@ SHOWN_OF_LONGER: Final = 4 * 1024
 LINE_CHARACTERS: Final = 600
 HEX_GROUP: Final = 4
 NUMBER_SIZES: Final = (4, 8)
-TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+"""A token of JSON; the last one of a text that was cut may be a string without its end."""
 ACTING: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
 )
-BREAK: Final = re.compile(r"(?<=[{\[])\n *|\n *(?=[}\]])")
-"""Line ends beside brackets; in JSON that was indented none is within a text."""
 INDENT: Final = "  "
+DEEPEST_INDENTED: Final = 64
+LONGEST_INDENTED: Final = 256 * 1024
+QUOTING_HEADERS: Final = re.compile(
+    r"reason|__connect\.errors\.exception\.(message|stacktrace)"
+    r"|__streams\.errors\.(message|stacktrace)|kafka_dlt-(key-)?exception-(message|stacktrace)"
+)
+"""Headers of dead letters with an error's words, which often quote the record."""
+
+
+BETWEEN: Final = {",": ", ", ":": ": "}
 
 
 class ShownBytes(NamedTuple):
@@ -49,18 +58,20 @@ class ShownBytes(NamedTuple):
         """The beginning of the text in one line."""
         text = self.text[: 4 * LINE_CHARACTERS]
         if self.kind == JSON:
-            text = re.sub(r"\n *", " ", BREAK.sub("", text))
-            return text[:LINE_CHARACTERS]
+            tokens = (BETWEEN.get(each, each) for each in TOKEN.findall(text))
+            return "".join(tokens)[:LINE_CHARACTERS]
         return text[:LINE_CHARACTERS].replace("\n", "\u21b5").replace("\t", " ")
 
 
-def shown_bytes(data: bytes | None, is_whole: bool = False) -> ShownBytes:
-    """The bytes as text; of more than 64 KB the first 4 KB, unless `is_whole`."""
+def shown_bytes(
+    data: bytes | None, is_whole: bool = False, longest: int = LONGEST_WHOLE
+) -> ShownBytes:
+    """The bytes as text; of more than 64 KB, or `longest`, the first 4 KB, unless `is_whole`."""
     if data is None:
         return ShownBytes(NULL, "null", 0)
     if not data:
         return ShownBytes(EMPTY, "", 0)
-    is_cut = len(data) > LONGEST_WHOLE and not is_whole
+    is_cut = len(data) > max(longest, SHOWN_OF_LONGER) and not is_whole
     kind, text = kind_and_text(data[:SHOWN_OF_LONGER] if is_cut else data, is_cut)
     return ShownBytes(kind, text, len(data), is_cut)
 
@@ -74,7 +85,7 @@ def kind_and_text(data: bytes, is_cut: bool = False) -> tuple[str, str]:
     if len(data) in NUMBER_SIZES and ACTING.search(text):
         return _number_or_hex(data)
     if text.lstrip()[:1] in ("{", "[") and not is_cut and is_json(text):
-        return JSON, harmless("".join(indented(text)))
+        return JSON, harmless(text.replace("\r", ""))  # only between tokens can it be raw
     return TEXT, harmless(text)
 
 
@@ -103,21 +114,45 @@ def is_json(text: str) -> bool:
     return True
 
 
-def indented(text: str) -> Iterator[str]:
-    """The pieces of a JSON text on lines of their own; each token stays as it is written."""
+def with_indents(shown: ShownBytes) -> ShownBytes:
+    """JSON on lines of its own; every other text, and JSON that is cut, as it is."""
+    if shown.kind != JSON:
+        return shown
+    return shown._replace(text=indented(shown.text))
+
+
+def indented(text: str) -> str:
+    """A JSON text with a line for each value; each token stays as it is written.
+
+    The text itself where it is nested deeper than 64 levels, or where it would be longer than
+    256 KB: the indents of deep JSON are many times as long as the JSON.
+    """
+    pieces: list[str] = []
+    if len(text) > LONGEST_INDENTED:
+        return text
+    left = LONGEST_INDENTED
+    for depth, piece in _pieces(TOKEN.findall(text)):
+        left -= len(piece)
+        if left < 0 or depth > DEEPEST_INDENTED:
+            return text
+        pieces.append(piece)
+    return "".join(pieces)
+
+
+def _pieces(tokens: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """The depth behind each token, and the token with the line end and the indents beside it."""
     depth = 0
-    tokens = TOKEN.findall(text)
     for index, token in enumerate(tokens):
         following = tokens[index + 1] if index + 1 < len(tokens) else ""
         if token in ("{", "["):
             depth += 1
-            yield token if following in ("}", "]") else f"{token}\n{INDENT * depth}"
+            yield depth, token if following in ("}", "]") else f"{token}\n{INDENT * depth}"
         elif token in ("}", "]"):
             depth -= 1
             is_empty = index and tokens[index - 1] in ("{", "[")
-            yield token if is_empty else f"\n{INDENT * depth}{token}"
+            yield depth, token if is_empty else f"\n{INDENT * depth}{token}"
         else:
-            yield {",": f",\n{INDENT * depth}", ":": ": "}.get(token, token)
+            yield depth, {",": f",\n{INDENT * depth}", ":": ": "}.get(token, token)
 
 
 class RawNumber(str):
@@ -146,13 +181,15 @@ def written(value: Any) -> str:
 class Hiding:
     """Hides the masked places of a topic's records, before anything looks at them.
 
-    Bytes that are no JSON have no places that could be found, so all of them are hidden.
+    Bytes that are no object or list of JSON have no places that could be found, so all of them are
+    hidden; so are errors in headers of dead letters, where a place of their key or value is masked.
     """
 
     def __init__(self, rules: Sequence[Mask]) -> None:
         self._keys = [each.path for each in rules if each.part == "key"]
         self._values = [each.path for each in rules if each.part == "value"]
-        self._headers = {"".join(each.path) for each in rules if each.part == "headers"}
+        self._headers = {".".join(each.path) for each in rules if each.part == "headers"}
+        self.hides_quotes = bool(self._keys or self._values)
         self.is_needed = bool(rules)
 
     def __call__(self, record: FoundRecord) -> FoundRecord:
@@ -164,7 +201,10 @@ class Hiding:
         return record._replace(key=key, value=value, headers=headers)
 
     def _header(self, name: str, data: bytes | None) -> bytes | None:
-        return HIDDEN.encode() if self._headers & {name, ""} else data
+        if self._headers & {name, ""}:
+            return HIDDEN.encode()
+        is_quote = self.hides_quotes and QUOTING_HEADERS.fullmatch(name)
+        return HIDDEN_QUOTE.encode() if is_quote else data
 
 
 def _hidden(data: bytes | None, paths: Sequence[Sequence[str]]) -> bytes | None:

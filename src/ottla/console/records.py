@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.console.dead_letters import origin_of
-from ottla.console.decoding import Hiding, ShownBytes, harmless, shown_bytes
+from ottla.console.dead_letters import hidden_reason, origin_of
+from ottla.console.decoding import (
+    LONGEST_WHOLE,
+    TEXT,
+    Hiding,
+    ShownBytes,
+    harmless,
+    shown_bytes,
+    with_indents,
+)
 from ottla.console.masks import masks_of
 from ottla.console.newest_first import FoundRecords, Limits, NewestFirst, found_by
 from ottla.console.page import ConsolePage, Data, Visit
@@ -23,11 +32,18 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import NO_PRODUCER_ID, TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ottla.record.record_batch import RecordBatch
 
 AT_ONCE: Final = 50
 MOST_AT_ONCE: Final = 500
+GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 BROWSE: Final = Limits()
+MOST_TEXT: Final = 4 * 1024 * 1024
+"""Bytes of records that one page decodes; behind them it shows the beginning of each."""
+TURN_BYTES: Final = 256 * 1024
+"""After so many bytes of masked records others have their turn on the loop."""
 HIDE: Final = "This console was started with --hide-records."
 
 
@@ -76,20 +92,43 @@ class Shower:
         if visit.settings.hide_records:
             raise Refused(HIDE, 403)
         self._topic = topic
+        self._left = MOST_TEXT
         self.hide = Hiding(masks_of(visit.settings.masks, topic))
 
+    async def rows(self, records: Sequence[FoundRecord]) -> list[ShownRecord]:
+        """The records of a list; the loop is let go in between, as masks have to parse them all."""
+        found, decoded = [], 0
+        for each in records:
+            found.append(self.shown(each))
+            decoded += size_of(each)
+            if decoded > TURN_BYTES:
+                decoded = 0
+                await asyncio.sleep(0)
+        return found
+
     def shown(self, record: FoundRecord, is_whole: bool = False) -> ShownRecord:
-        """The record as text."""
+        """The record as text; once a page has 4 MB of it, the beginnings of long ones."""
         record = self.hide(record)
+        longest = LONGEST_WHOLE if self._left > 0 else 0
+        self._left -= size_of(record)
         return ShownRecord(
             self._topic,
             record.partition,
             record.offset,
             record.timestamp_ms,
-            shown_bytes(record.key, is_whole),
-            shown_bytes(record.value, is_whole),
-            [ShownHeader(harmless(name), shown_bytes(data)) for name, data in record.headers],
+            shown_bytes(record.key, is_whole, longest),
+            shown_bytes(record.value, is_whole, longest),
+            [
+                ShownHeader(harmless(n), shown_bytes(data, False, longest))
+                for n, data in record.headers
+            ],
         )
+
+
+def size_of(record: FoundRecord) -> int:
+    """The bytes of a record's key, value and headers."""
+    headers = sum(len(name) + len(data or b"") for name, data in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers
 
 
 async def records(visit: Visit) -> Data:
@@ -109,7 +148,7 @@ async def records(visit: Visit) -> Data:
     return {
         "topic": query.topic.name,
         "partitions": sorted(query.topic.partitions),
-        "records": [shower.shown(each) for each in found.records],
+        "records": await shower.rows(found.records),
         "query": form_of(visit),
         "is_search": query.condition is not None,
         "is_words": query.condition is not None and query.condition.is_words,
@@ -160,14 +199,15 @@ async def record(visit: Visit) -> Data:
         raise NotFound(f"Topic {topic.name} has no partition {where.partition}.")
     offset = int(visit.place["offset"])
     batch, found, following = await one_record(visit, where, offset)
-    shown = shower.shown(found, is_whole=visit.query.get("whole") == "1")
+    hidden, shown = shower.hide(found), shower.shown(found, visit.query.get("whole") == "1")
+    is_key = shown.key.kind == TEXT and not shown.key.is_cut and hidden.key == found.key
     return {
-        "record": shown,
+        "record": shown._replace(key=with_indents(shown.key), value=with_indents(shown.value)),
         "facts": facts_of(batch),
-        "origin": origin_of(shower.hide(found).headers),
+        "origin": hidden_reason(origin_of(hidden.headers), visit.settings.masks),
         "previous": f"/t/{topic.name}/{where.partition}/{offset - 1}" if offset else "",
         "following": f"/t/{topic.name}/{where.partition}/{following}",
-        "key_query": key_query(found.key) if shown.key.kind == "text" else "",
+        "key_query": key_query(found.key) if is_key else "",
     }
 
 
@@ -192,6 +232,9 @@ async def one_record(
             raise NotFound(
                 f"Partition {where} has no offset {offset}: it was deleted, or is to come."
             )
+        if chunk.error in GONE:
+            await visit.cluster.changed()
+            raise NotFound(f"Partition {where} is not there any more: its topic was deleted.")
         raise chunk
     for batch in batches_of(chunk):
         for each in batch.records():

@@ -7,7 +7,9 @@ from visitor import Visitor, visit
 
 from ottla.clients.connect_rest import ConnectRest
 from ottla.connect.connect_worker import ConnectWorker
+from ottla.console import connector_pages
 from ottla.console.connector_pages import connector_line, first_line
+from ottla.console.masks import HIDDEN_QUOTE, mask_of
 from ottla.testing import InProcessBroker, wait_until
 from ottla.testing.connector_contract import worker_properties
 
@@ -148,3 +150,35 @@ def test_connector_whose_task_has_failed_counts_it():
     assert (line.state, line.failed, line.kind) == ("RUNNING", 1, "sink")
     assert line.error == "org.apache.kafka.ConnectException: no such table"
     assert connector_line("empty", {}).state == "UNKNOWN"
+
+
+@pytest.mark.parametrize("hidden", [{"hide_records": True}, {"masks": (mask_of("o:key"),)}])
+def test_traces_are_left_out_where_records_are_hidden(workers, monkeypatch, hidden):
+    """They may quote a record; on the list, the connector's page and the overview."""
+    servers, url = workers
+    failed = {"state": "FAILED", "worker_id": "w", "trace": "cannot read s3cr3t"}
+    status = {"connector": failed, "tasks": [{"id": 0, **failed}], "type": "sink"}
+
+    async def ask(visit: object, method: str, path: str) -> dict[str, object]:
+        if "expand" in path:
+            return {"orders": {"status": status}}
+        return status if path.endswith("/status") else {}
+
+    monkeypatch.setattr(connector_pages, "ask", ask)
+    paths = [
+        path + twin + query
+        for twin in ("", ".json")
+        for path, query in (
+            ("/connectors", ""),
+            ("/connector", "?name=orders"),
+            ("/overview" if twin else "/", ""),
+        )
+    ]
+
+    async def walk(visitor: Visitor) -> list[str]:
+        return [(await visitor.get(each)).text for each in paths]
+
+    assert all("s3cr3t" in each for each in visit(servers, walk, connect=url))
+    for text in visit(servers, walk, connect=url, **hidden):
+        assert "s3cr3t" not in text
+        assert HIDDEN_QUOTE in text

@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 
 from ottla.console.decoding import (
+    DEEPEST_INDENTED,
+    LINE_CHARACTERS,
+    LONGEST_INDENTED,
     LONGEST_WHOLE,
     SHOWN_OF_LONGER,
     Hiding,
     harmless,
     parse_exactly,
     shown_bytes,
+    with_indents,
     written,
 )
 from ottla.console.masks import HIDDEN, mask_of
@@ -42,7 +46,7 @@ NUMBERS = (
 )
 def test_bytes_have_a_kind_and_a_text(data, kind, text):
     """What is no text is a number, by its size, or hexadecimal."""
-    shown = shown_bytes(data)
+    shown = with_indents(shown_bytes(data))
 
     assert (shown.kind, shown.text) == (kind, text)
     assert shown.size == len(data or b"")
@@ -50,7 +54,7 @@ def test_bytes_have_a_kind_and_a_text(data, kind, text):
 
 def test_numbers_stay_digit_for_digit():
     """In the indented text, in the line, and behind a mask."""
-    shown = shown_bytes(NUMBERS.encode())
+    shown = with_indents(shown_bytes(NUMBERS.encode()))
 
     for digits in ("9007199254740993", "-7210194211959421178", "1.10", "23958446825181076828"):
         assert digits in shown.text
@@ -65,6 +69,41 @@ def test_line_of_json_is_one_line():
     assert shown.line == '{"a": [1, {"b": "c  {  d"}], "e": {}}'
     assert shown_bytes(b"a\nb\tc").line == "a\u21b5b c"
     assert len(shown_bytes(b"x" * 10_000).line) < 1_000
+
+
+def test_line_of_json_that_was_indented_is_the_same():
+    """By others, with their line ends; a text in which the line is cut has no second quote."""
+    data = b'{\r\n  "a": [\r\n    1\r\n  ],\r\n  "b": {}\r\n}'
+
+    assert shown_bytes(data).line == with_indents(shown_bytes(data)).line == '{"a": [1], "b": {}}'
+    long = shown_bytes(b'{"a": "%s"}' % (b"b  " * 10_000))
+    assert long.line == long.text[:LINE_CHARACTERS]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * 900 + b",".join([b"1"] * 30_000) + b"]" * 900,
+        b"[" * (DEEPEST_INDENTED + 1) + b"]" * (DEEPEST_INDENTED + 1),
+        b"[" * DEEPEST_INDENTED + b",".join([b"1"] * 2_000) + b"]" * DEEPEST_INDENTED,
+        b"[%s]" % b",".join([b"1"] * LONGEST_INDENTED),
+    ],
+)
+def test_json_that_indents_would_blow_up_is_shown_as_it_is(data):
+    """Deep or long; the line begins alike."""
+    shown = shown_bytes(data, is_whole=True)
+
+    assert shown.kind == "json"
+    assert with_indents(shown).text == data.decode()
+    assert len(shown.line) == LINE_CHARACTERS or len(data) < LINE_CHARACTERS
+
+
+def test_deep_json_within_the_limits_is_indented():
+    """To the deepest level that is."""
+    depth = DEEPEST_INDENTED
+    lines = with_indents(shown_bytes(b"[" * depth + b"1" + b"]" * depth)).text.splitlines()
+
+    assert lines[depth] == "  " * depth + "1"
 
 
 def test_large_value_is_cut():

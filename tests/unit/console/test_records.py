@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 from topics_of_records import START, interleaved, send
 from visitor import Visitor, visit
 
 from ottla import Admin, TopicPartition
+from ottla.console.decoding import SHOWN_OF_LONGER
 from ottla.console.masks import mask_of
 from ottla.console.pages import PAGES
+from ottla.console.records import MOST_TEXT
 
 HOSTILE = (
     b"<script>alert(1)</script>",
@@ -161,6 +164,40 @@ def test_masked_fields_are_neither_shown_nor_searched(ottla_fresh_broker):
             assert (found["records"], found["read"]) == ([], 1)
 
     visit(ottla_fresh_broker.bootstrap_servers, walk, masks=masks)
+
+
+def test_record_of_a_topic_that_was_deleted_is_not_there(ottla_fresh_broker):
+    """Though the console has seen the topic a moment ago."""
+    interleaved(ottla_fresh_broker, 3)
+
+    async def walk(visitor: Visitor) -> None:
+        assert (await visitor.get("/t/orders/0/0")).status == 200
+        with Admin(ottla_fresh_broker.bootstrap_servers) as admin:
+            admin.delete_topics(["orders"])
+        for _ in range(2):
+            answer = await visitor.get("/t/orders/0/0")
+            assert answer.status == 404
+
+    visit(ottla_fresh_broker.bootstrap_servers, walk)
+
+
+def test_page_decodes_no_more_than_its_share(ottla_fresh_broker):
+    """Behind that the beginnings of long records are shown, masked ones too."""
+    ottla_fresh_broker.create_topic("orders", 1)
+    value = json.dumps({"a": "b", "c": [1] * 20_000}).encode()
+    count = MOST_TEXT // len(value) + 3
+    send(ottla_fresh_broker, "orders", *((0, START + n, None, value, []) for n in range(count)))
+
+    async def walk(visitor: Visitor) -> None:
+        rows = (await visitor.get("/t/orders/records.json?count=100")).json["records"]
+        cut = [each["value"]["is_cut"] for each in rows]
+        assert len(cut) == count
+        assert cut == sorted(cut)
+        assert sum(cut) == 2
+        assert len(rows[-1]["value"]["text"]) <= SHOWN_OF_LONGER
+
+    visit(ottla_fresh_broker.bootstrap_servers, walk)
+    visit(ottla_fresh_broker.bootstrap_servers, walk, masks=(mask_of("orders:value.a"),))
 
 
 def test_dead_letter_leads_to_its_origin(ottla_fresh_broker):
