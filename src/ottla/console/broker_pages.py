@@ -94,7 +94,7 @@ class BrokerSetting(NamedTuple):
 async def brokers(visit: Visit) -> Data:
     """All brokers, with their disks; and the moves of partitions that are in progress."""
     known = await visit.cluster.snapshot()
-    dirs, moves = await asyncio.gather(
+    dirs, (moves, no_moves) = await asyncio.gather(
         visit.cluster.log_dirs.describe_log_dirs(sorted(known.nodes)), moving(visit)
     )
     return {
@@ -103,16 +103,22 @@ async def brokers(visit: Visit) -> Data:
         "brokers": broker_lines(known, dirs),
         "moves": [move_line(each, move, dirs) for each, move in sorted(moves.items())[:MOST_MOVES]],
         "move_count": len(moves),
+        "no_moves": no_moves,
     }
 
 
-async def moving(visit: Visit) -> dict[TopicPartition, PartitionReassignment]:
-    """The reassignments in progress; none of brokers that do not list them."""
+async def moving(visit: Visit) -> tuple[dict[TopicPartition, PartitionReassignment], str]:
+    """The reassignments in progress, and the sentence why they are not known, else empty.
+
+    Brokers that do not list them have none.
+    """
     try:
-        return await visit.cluster.reassignments.list_partition_reassignments(None)
+        return await visit.cluster.reassignments.list_partition_reassignments(None), ""
     except KafkaError as error:
         if error.error is ErrorCode.UNSUPPORTED_VERSION:
-            return {}
+            return {}, ""
+        if error.error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            return {}, error.message
         raise
 
 
@@ -196,18 +202,30 @@ async def broker(visit: Visit) -> Data:
         "settings": [],
         "total": 0,
         "replicas": [],
+        "missing": "",
     }
-    if part == "replicas":
-        return data | await replicas(visit, node.id, known)
-    resource = ConfigResource.broker(node.id)
-    found = await visit.cluster.configs.describe_configs([resource], True, True)
-    every = [setting_line(each) for each in result_of(found, resource).values()]
+    try:
+        if part == "replicas":
+            return data | await replicas(visit, node.id, known)
+        every = await settings_of(visit, node.id)
+    except KafkaError as error:
+        if error.error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            return data | {"missing": error.message}
+        raise
     shown = [
         each
-        for each in sorted(every, key=lambda line: (line.is_default, line.name))
+        for each in every
         if wanted.lower() in each.name and (shows_all or wanted or not each.is_default)
     ]
     return data | {"settings": shown, "total": len(every)}
+
+
+async def settings_of(visit: Visit, broker_id: int) -> list[BrokerSetting]:
+    """All settings of a broker, those that are no defaults first."""
+    resource = ConfigResource.broker(broker_id)
+    found = await visit.cluster.configs.describe_configs([resource], True, True)
+    every = [setting_line(each) for each in result_of(found, resource).values()]
+    return sorted(every, key=lambda line: (line.is_default, line.name))
 
 
 async def node_of(visit: Visit) -> tuple[Node, Cluster]:

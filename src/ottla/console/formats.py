@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
+from ottla.console.decoding import ACTING, harmless
 from ottla.console.moments import LAST_YEAR_MS
 
 if TYPE_CHECKING:
@@ -78,6 +80,27 @@ def moment(ms: int | None) -> Markup:
     return Markup('<time datetime="{}" title="{}"><span>{}</span> {}</time>').format(
         text, text, f"{local:%Y-%m-%d}", f"{local:%H:%M:%S}.{ms % 1000:03}"
     )
+
+
+def printable(value: Any) -> Any:
+    """A text of any page with escapes for characters on which a screen acts; the rest as it is.
+
+    Names come from others, such as client ids. Markup is made by templates and filters.
+    """
+    return harmless(value) if type(value) is str else value
+
+
+def exactly(value: str) -> Markup:
+    """A text for a field of a form, whose characters come back as they are.
+
+    Those that act on a screen are HTML's references; only C1 controls have none.
+    """
+    return Markup(ACTING.sub(_reference, str(escape(value))))
+
+
+def _reference(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    return found[0] if 0x80 <= number < 0xA0 else f"&#{number};"
 
 
 def percent(part: float, whole: float) -> str:
@@ -152,6 +175,7 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "short": short_count,
     "size": size_text,
     "duration": duration_text,
+    "exactly": exactly,
     "moment": moment,
     "percent": percent,
     "sparkline": sparkline,

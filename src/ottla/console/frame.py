@@ -26,7 +26,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ottla.console.asked import PageRequests, current
-from ottla.console.formats import FILTERS
+from ottla.console.formats import FILTERS, printable
 from ottla.console.gate import STATIC, Gate
 from ottla.console.page import (
     RAIL,
@@ -285,6 +285,7 @@ def environment() -> Environment:
     found = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
+        finalize=printable,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -15,7 +15,7 @@ from ottla.console.overview import Attention
 from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit
 from ottla.console.refusals import NotFound, Refused
 from ottla.console.row_window import WINDOW, RowWindow
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -215,7 +215,7 @@ async def group(visit: Visit) -> Data:
     window_ms = WINDOW_SLOTS * LOOK_MS
     rebalances = collector.rebalances(group_id, look.time_ms - window_ms)
     seen = observations_since(history, look, rebalances)
-    shows_records = not visit.settings.hide_records and not visit.settings.masks
+    shows_records = visit.settings.shows_all_of_records
     seen = await with_evidence(visit.cluster, seen, shows_records=shows_records)
     points = total_points(history, group_id, span, [topic] if topic else None)
     lines = partition_lines(look, seconds)
@@ -341,6 +341,8 @@ async def delete_group(visit: Visit) -> ChangeOutcome:
         raise Refused(f"The name that was typed is not that of the group, {group_id}.")
     look = await existing(visit, group_id)
     error = (await visit.cluster.groups.delete_groups([group_id]))[group_id]
+    if error is not None and error.error is ErrorCode.NON_EMPTY_GROUP:
+        raise Refused(f"Group {group_id} is not deleted: it still has members.", 409)
     if error is not None:
         raise error
     visit.cluster.part(LagCollector).groups.pop(group_id, None)

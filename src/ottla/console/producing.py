@@ -10,6 +10,7 @@ from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, 
 from ottla.console.record_source import FoundRecord
 from ottla.console.records import Shower, one_record
 from ottla.console.refusals import Refused
+from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 PLACE: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
 PRODUCER: Final = {"max.block.ms": "10000", "delivery.timeout.ms": "10000", "linger.ms": "0"}
 NOT_OF_PRODUCERS: Final = ("default.api.timeout.ms",)
+NOT_ACCEPTED: Final = (
+    *(ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE),
+    *(ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.POLICY_VIOLATION),
+)
+"""Errors of a record that another one, or another topic, would not have."""
 NEW_LINES: Final = re.compile("\r\n?")
 
 
@@ -78,7 +84,14 @@ async def send(visit: Visit) -> ChangeOutcome:
         new = record_of(visit.form, len(topic.partitions))
     common = visit.cluster.client_settings
     settings = {name: common[name] for name in common if name not in NOT_OF_PRODUCERS} | PRODUCER
-    place = await visit.cluster.runtime.background.run(partial(send_now, settings, topic.name, new))
+    try:
+        place = await visit.cluster.runtime.background.run(
+            partial(send_now, settings, topic.name, new)
+        )
+    except KafkaError as error:
+        if error.error in NOT_ACCEPTED:
+            raise Refused(f"The record is not sent: {error.message}") from None
+        raise
     sent = {"offset": place.offset, "bytes": len(new.value or b""), "like": visit.form.get("same")}
     return ChangeOutcome(
         f"/t/{topic.name}/{place.partition}/{place.offset}",

@@ -80,15 +80,23 @@ async def transactions(visit: Visit) -> Data:
     except KafkaError as error:
         if error.error is not ErrorCode.UNSUPPORTED_VERSION:
             raise
-        return {**window.data(0, 0), "open": [], "rows": [], "missing": error.message}
+        return {
+            **window.data(0, 0),
+            "open": [],
+            "not_described": [],
+            "rows": [],
+            "missing": error.message,
+        }
     found = sorted((e for e in listed if window.has(e.transactional_id)), key=SORTS[window.sort])
     shown = found[window.first : window.first + WINDOW]
     names = [each.transactional_id for each in shown]
     described = await cluster.transactions.describe_transactions(names)
     now_ms = cluster.runtime.clock.now_ms()
+    opened, not_described = await open_lines(cluster, listed)
     return {
         **window.data(len(found), len(listed)),
-        "open": await open_lines(cluster, listed),
+        "open": opened,
+        "not_described": not_described,
         "rows": [id_line(each, described[each.transactional_id], now_ms) for each in shown],
         "missing": "",
     }
@@ -114,8 +122,11 @@ def id_line(
 
 async def open_lines(
     cluster: ConsoleCluster, listed: Sequence[TransactionListing]
-) -> list[OpenLine]:
-    """The open transactions of all partitions: hanging ones first, then the oldest."""
+) -> tuple[list[OpenLine], list[str]]:
+    """The open transactions of all partitions: hanging ones first, then the oldest.
+
+    With them the partitions of which the brokers do not tell, as they may not be described.
+    """
     held = await held_back(cluster)
     found = await cluster.transactions.describe_producers(list(held)[:MOST_OPEN], None)
     opened = [
@@ -130,7 +141,8 @@ async def open_lines(
     described = await cluster.transactions.describe_transactions(list(names.values()))
     now_ms = cluster.runtime.clock.now_ms()
     lines = [open_line(each, names, described, held[each.partition], now_ms) for each in opened]
-    return sorted(lines, key=lambda each: (not each.is_hanging, -each.silent_ms))
+    unknown = sorted(str(each) for each, what in found.items() if isinstance(what, KafkaError))
+    return sorted(lines, key=lambda each: (not each.is_hanging, -each.silent_ms)), unknown
 
 
 async def held_back(cluster: ConsoleCluster) -> dict[TopicPartition, int]:

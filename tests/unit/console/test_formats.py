@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
+
 import pytest
 
+from ottla.console.decoding import ACTING
 from ottla.console.formats import (
     count_text,
     duration_text,
+    exactly,
     moment,
     percent,
+    printable,
     short_count,
     size_text,
     sparkline,
 )
+from ottla.console.frame import environment
 
 
 @pytest.mark.parametrize(
@@ -68,3 +75,21 @@ def test_sparkline_has_gaps_and_words():
 def test_sparkline_holds_no_markup_of_others():
     """Its label is escaped."""
     assert "<b>" not in sparkline([1, 2], "<b>")
+
+
+def test_characters_that_act_on_a_screen_are_escapes():
+    """On all pages; numbers and markup stay."""
+    template = environment().from_string("{{ a }}{{ b | join(' ') }}<i title='{{ a ~ 1 }}'>{{ n }}")
+
+    assert template.render(a="\x1b[2J<", b=["\u202ex"], n=7) == (
+        "\\x1b[2J&lt;\\u202ex<i title='\\x1b[2J&lt;1'>7"
+    )
+    assert printable(None) is None
+
+
+def test_field_of_a_form_gives_its_characters_back():
+    """As references of HTML, of which a browser makes the characters again."""
+    for text in ("a\x1b[2J<\"'&", "\u202e\ufeff\r\n\t", "plain"):
+        field = exactly(text)
+        assert unescape(re.sub(r"&#(27);", "\x1b", field)) == text
+        assert not ACTING.search(field)

@@ -78,6 +78,27 @@ def test_reader_is_in_the_matrix(world):
         }
         page = (await visitor.get("/group?id=matrixed")).text
         assert "A group with members cannot be deleted" in page
+        refused = await visitor.post("/group/delete", id="matrixed", name="matrixed")
+        assert refused.status == 409
+        assert "it still has members" in refused.text
+
+    visit(world.servers, walk)
+
+
+def test_names_of_others_are_escaped_on_their_pages(world):
+    """Of a client, of its group, and in the forms; a form sends the name as it is."""
+    (topic,) = world.add_topic("acted")
+    world.read("acted\x1b[2J", topic)
+
+    async def walk(visitor: Visitor) -> None:
+        for path in ("/groups", "/group?id=acted%1B%5B2J", "/group/reset?id=acted%1B%5B2J"):
+            page = await visitor.get(path)
+            assert page.status == 200
+            assert "\x1b" not in page.text
+        page = (await visitor.get("/group?id=acted%1B%5B2J")).text
+        assert "acted\\x1b[2J-reader" in page
+        form = (await visitor.get("/group/reset?id=acted%1B%5B2J")).text
+        assert 'name="id" value="acted&#27;[2J"' in form
 
     visit(world.servers, walk)
 

@@ -52,6 +52,31 @@ def test_same_bytes_are_sent_again(ottla_fresh_broker):
     visit(ottla_fresh_broker.bootstrap_servers, walk)
 
 
+def test_record_that_is_too_large_is_refused(ottla_fresh_broker):
+    """With the rule; it is no failure of a broker."""
+    ottla_fresh_broker.create_topic("orders", 1, **{"max.message.bytes": "1000"})
+
+    async def walk(visitor: Visitor) -> None:
+        for size in (2_000, 1_100_000):
+            answer = await visitor.post("/t/orders/produce", value="x" * size)
+            assert answer.status == 400
+            assert "The record is not sent: " in answer.text
+
+    visit(ottla_fresh_broker.bootstrap_servers, walk)
+
+
+def test_field_begins_with_all_line_ends_of_the_record(ottla_fresh_broker):
+    """HTML drops one behind the tag."""
+    ottla_fresh_broker.create_topic("orders", 1)
+    send(ottla_fresh_broker, "orders", (0, START, b"k", b"\n\nv\x1b", []))
+
+    async def walk(visitor: Visitor) -> None:
+        page = (await visitor.get("/t/orders/produce?like=0:0")).text
+        assert ">\n\n\nv&#27;</textarea>" in page
+
+    visit(ottla_fresh_broker.bootstrap_servers, walk)
+
+
 def test_fields_make_a_record():
     """An empty key is none; a tombstone has no value."""
     assert record_of({"value": "v"}, 1) == NewRecord(None, b"v", (), None)
