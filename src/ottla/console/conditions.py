@@ -18,11 +18,12 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.console.decoding import RawNumber, parse_exactly
+from ottla.console.like_pattern import like, steps_of
 from ottla.console.moments import moment_ms
 from ottla.console.refusals import Refused
 
@@ -33,6 +34,8 @@ Test = Callable[["FoundRecord"], bool]
 Read = Callable[["FoundRecord"], Any]
 
 LONGEST: Final = 2_000
+MOST_STEPS: Final = 60
+"""Of all `like` together, for each letter of a text."""
 LONGEST_NUMBER: Final = 100
 LARGEST_EXPONENT: Final = 400
 """Of the numbers in a condition; those of records are only compared with them."""
@@ -166,6 +169,8 @@ class Parser:
         self._at = 0
         self._depth = 0
         self._negations = 0
+        self._steps = 0
+        self._parsed = {"key": LastParsed(), "value": LastParsed()}
 
     def condition(self) -> Test:
         """Tests with `or` between them."""
@@ -249,7 +254,13 @@ class Parser:
             self.needles.append((value.encode(), ESCAPE))
 
     def _like(self, read: Read) -> Test:
-        matches = like(self._literal("text"))
+        pattern = self._literal("text")
+        self._steps += steps_of(pattern)
+        if self._steps > MOST_STEPS:
+            raise Refused(
+                f"like: pieces with _ between two % have at most {MOST_STEPS} letters together"
+            )
+        matches = like(pattern)
         return lambda record: matches(as_text(read(record)))
 
     def _in(self, name: str, read: Read) -> Test:
@@ -290,7 +301,7 @@ class Parser:
         token = self._peek()
         if token is not None and token.kind == "name":
             self._at += 1
-            return token.text, reader_of(token)
+            return token.text, reader_of(token, self._parsed)
         value = self._value(beside)
         return "", lambda record: value
 
@@ -358,29 +369,6 @@ class Parser:
         return Refused(f"column {token.column}: {message}" if token else f"at the end: {message}")
 
 
-def like(pattern: str) -> Callable[[str], bool]:
-    """Whether a text matches: `%` stands for any letters, `_` for one.
-
-    The pieces between `%` are looked for one after the other, so that no text takes long.
-    """
-    first, *rest = (
-        re.compile(re.escape(each).replace("_", "."), re.DOTALL) for each in pattern.split("%")
-    )
-    if not rest:
-        return lambda text: first.fullmatch(text) is not None
-    *middle, last = rest
-    ends_after = len(pattern.rpartition("%")[2])
-
-    def matches(text: str) -> bool:
-        found = first.match(text)
-        for each in middle:
-            found = found and each.search(text, found.end())
-        end = len(text) - ends_after
-        return found is not None and end >= found.end() and last.fullmatch(text, end) is not None
-
-    return matches
-
-
 def number_of(text: str) -> int | Decimal | None:
     """A number of any size, exactly; None for NaN, infinity, and what Python does not read."""
     try:
@@ -398,7 +386,7 @@ def finite(text: str) -> Decimal | None:
     return found if found.is_finite() else None
 
 
-def reader_of(token: Token) -> Read:
+def reader_of(token: Token, parsed_of: Mapping[str, LastParsed]) -> Read:
     """A function that reads the named part of a record."""
     head, *path = re.findall(r'"[^"]+"|[\w-]+', token.text)
     path = [each.strip('"') for each in path]
@@ -409,7 +397,8 @@ def reader_of(token: Token) -> Read:
         )
     if head in ("key", "value"):
         if path:
-            return lambda record: at_path(getattr(record, head), path)
+            last = parsed_of[head]
+            return lambda record: at_path(last.value_of(getattr(record, head)), path)
         return lambda record: _text(getattr(record, head))
     if path or head not in PLAIN:
         raise Refused(
@@ -439,12 +428,26 @@ def parsed(data: bytes) -> Any:
     return value
 
 
-def at_path(data: bytes | None, path: list[str]) -> Any:
-    """The value at a path of some JSON, numbers exact; None where there is none."""
-    try:
-        found = None if data is None else parsed(data)
-    except (ValueError, RecursionError):
-        return None
+class LastParsed:
+    """Keeps the JSON that was read last, as a condition may have many names of it."""
+
+    def __init__(self) -> None:
+        self._data: bytes | None = None
+        self._value: Any = None
+
+    def value_of(self, data: bytes | None) -> Any:
+        """The JSON of some bytes, numbers exact; None for other bytes."""
+        if data is not self._data:
+            try:
+                self._value = None if data is None else parsed(data)
+            except (ValueError, RecursionError):
+                self._value = None
+            self._data = data
+        return self._value
+
+
+def at_path(found: Any, path: list[str]) -> Any:
+    """The value at a path of some JSON; None where there is none."""
     for name in path:
         if isinstance(found, dict):
             found = found.get(name)

@@ -25,6 +25,7 @@ from starlette.responses import (
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from ottla.console.abandoned import BrowserGone, unless_gone
 from ottla.console.asked import PageRequests, current
 from ottla.console.formats import FILTERS, printable
 from ottla.console.gate import STATIC, Gate
@@ -60,6 +61,8 @@ PLACE: Final = re.compile(r"\{(\w+)\}")
 THEMES: Final = ("light", "dark", "auto")
 THEME_COOKIE: Final = "ottla-theme"
 A_YEAR_S: Final = 31_536_000
+NOBODY_WAITS: Final = 499
+"""The status that nginx has for it; it goes nowhere."""
 DENIED: Final = frozenset(
     {
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -189,7 +192,9 @@ class ConsoleApp:
         current.set(asked)
         visit = self._visit(request)
         try:
-            data = await page.load(visit)
+            data = await unless_gone(request.receive, page.load(visit))
+        except BrowserGone:
+            return Response(status_code=NOBODY_WAITS)
         except (NotFound, Refused, KafkaError) as error:
             return self._failed(error, request, as_json, asked)
         if as_json:

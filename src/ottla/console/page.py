@@ -30,7 +30,7 @@ or any KafkaError (502, and 503 where no broker answers); the frame shows the me
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.console.refusals import Refused
@@ -95,7 +95,7 @@ class ConsolePage(NamedTuple):
     """A page that is read; see the table above."""
 
     path: str
-    load: Callable[[Visit], Awaitable[Data]]
+    load: Callable[[Visit], Coroutine[Any, Any, Data]]
     template: str
     title: str
     rail: str = ""

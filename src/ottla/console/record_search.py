@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from ottla.console.record_query import RecordQuery
 
 LONGEST_LINE: Final = 256 * 1024 * 1024
+SEARCH_MS: Final = 10_000
+"""A worker stops by itself after this time, and says how far it is."""
+SEARCH_GRACE_MS: Final = 5_000
+"""For the start of a worker, and for the step at its end; then it is killed."""
 WORKER: Final = (sys.executable, "-P", "-m", "ottla.console.search_worker")
 
 
@@ -45,7 +49,8 @@ async def search(
             *WORKER, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=LONGEST_LINE
         )
         try:
-            return await _result(worker, job_of(cluster, masks, query, count), on_progress)
+            job = job_of(cluster, masks, query, count)
+            return await _in_time(worker, job, on_progress)
         finally:
             if worker.returncode is None:
                 worker.kill()
@@ -66,6 +71,29 @@ def job_of(
         "count": count,
         "masks": [mask_text(each) for each in masks],
     }
+
+
+async def _in_time(
+    worker: asyncio.subprocess.Process,
+    job: dict[str, Any],
+    on_progress: Callable[[dict[str, int]], object],
+) -> FoundRecords:
+    """The result of a worker; Refused, with how far it came, where one of its steps is too long."""
+    read, limit_s = 0, (SEARCH_MS + SEARCH_GRACE_MS) / 1000
+
+    def note(said: dict[str, int]) -> None:
+        nonlocal read
+        read = said.get("read", read)
+        on_progress(said)
+
+    try:
+        async with asyncio.timeout(limit_s):
+            return await _result(worker, job, note)
+    except TimeoutError:
+        raise Refused(
+            f"The search was stopped after {limit_s:.0f} s, when it had read "
+            f"{read:,} records: a shorter time, one partition or a simpler condition takes less."
+        ) from None
 
 
 async def _result(

@@ -16,7 +16,7 @@ from ottla.console.conditions import condition_of
 from ottla.console.decoding import Hiding
 from ottla.console.masks import mask_of, masks_of
 from ottla.console.newest_first import FoundRecords, Limits, NewestFirst, Wanted, found_by
-from ottla.console.record_search import encoded
+from ottla.console.record_search import SEARCH_MS, encoded
 from ottla.console.record_source import RecordSource, Span
 from ottla.network.timing import Deadline
 from ottla.runtime.runtime import real_runtime
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ottla.runtime import Runtime
 
-LIMITS: Final = Limits(records=1_000_000, bytes=256 * 1024 * 1024, ms=10_000)
+LIMITS: Final = Limits(records=1_000_000, bytes=256 * 1024 * 1024, ms=SEARCH_MS)
 STEP: Final = 32_768
 """Records of a step over all partitions."""
 MOST_MEMORY: Final = 512 * 1024 * 1024

@@ -69,6 +69,56 @@ def test_worker_ends_with_the_search(ottla_fresh_broker, monkeypatch):
     visit(ottla_fresh_broker.bootstrap_servers, walk)
 
 
+def test_worker_is_killed_where_a_step_takes_too_long(ottla_fresh_broker, monkeypatch):
+    """The refusal says how far it came."""
+    interleaved(ottla_fresh_broker, 3)
+    monkeypatch.setattr(room, "SEARCH_GRACE_MS", 0)
+    monkeypatch.setattr(room, "SEARCH_MS", 500)
+    script = """echo '{"read": 1234}'; exec sleep 60"""
+    monkeypatch.setattr(room, "WORKER", ("sh", "-c", script))
+
+    async def walk(visitor: Visitor) -> None:
+        app = visitor.app
+        found = Visit(app.cluster, app.settings, {"topic": "orders"}, {"q": "ok"})
+        with pytest.raises(Refused, match="was stopped after"):
+            await room.search(app.cluster, (), await record_query(found), 5)
+        assert not app.cluster.searches.locked()
+
+    visit(ottla_fresh_broker.bootstrap_servers, walk)
+
+
+def test_search_ends_where_the_browser_goes(ottla_fresh_broker, monkeypatch):
+    """A page that nobody waits for keeps no worker, and no slot."""
+    interleaved(ottla_fresh_broker, 3)
+    workers, began = [], asyncio.Event()
+    begin = asyncio.create_subprocess_exec
+
+    async def start(*_words, **settings):
+        workers.append(await begin("sleep", "60", **settings))
+        began.set()
+        return workers[-1]
+
+    monkeypatch.setattr(room.asyncio, "create_subprocess_exec", start)
+
+    async def walk(visitor: Visitor) -> None:
+        async def receive():
+            await began.wait()
+            return {"type": "http.disconnect"}
+
+        sent = []
+
+        async def send(message) -> None:
+            sent.append(message)
+
+        scope = visitor.scope("GET", "/t/orders/records?q=nothing", {})
+        await visitor.app.asgi(scope, receive, send)
+        assert workers[0].returncode is not None
+        assert sent[0]["status"] == 499
+        assert not visitor.app.cluster.searches.locked()
+
+    visit(ottla_fresh_broker.bootstrap_servers, walk)
+
+
 def test_result_comes_back_as_it_was():
     """Bytes of any kind, and none."""
     record = FoundRecord(1, 2, -1, None, b"\xff\0", (("h", None), ("i", b"")))
