@@ -95,7 +95,7 @@ class LiveTail:
             found = await self._next()
             if found:
                 self._shown += len(found)
-                rows = [self._shower.shown(each) for each in reversed(found)]
+                rows = await self._shower.rows(found[::-1])
                 html = render("record_rows.html", {"records": rows, "fresh": True})
                 yield StreamEvent("", html, self._cursor())
             if clock.monotonic_ms() - said_ms >= STATE_EVERY_MS:

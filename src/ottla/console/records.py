@@ -92,25 +92,27 @@ class Shower:
         if visit.settings.hide_records:
             raise Refused(HIDE, 403)
         self._topic = topic
-        self._left = MOST_TEXT
         self.hide = Hiding(masks_of(visit.settings.masks, topic))
 
     async def rows(self, records: Sequence[FoundRecord]) -> list[ShownRecord]:
-        """The records of a list; the loop is let go in between, as masks have to parse them all."""
-        found, decoded = [], 0
+        """The records of a list; once it has 4 MB of them, the beginnings of long ones.
+
+        The loop is let go in between, as masks have to parse them all.
+        """
+        found, decoded, turn = [], 0, TURN_BYTES
         for each in records:
-            found.append(self.shown(each))
+            found.append(self.shown(each, longest=LONGEST_WHOLE if decoded < MOST_TEXT else 0))
             decoded += size_of(each)
-            if decoded > TURN_BYTES:
-                decoded = 0
+            if decoded > turn:
+                turn = decoded + TURN_BYTES
                 await asyncio.sleep(0)
         return found
 
-    def shown(self, record: FoundRecord, is_whole: bool = False) -> ShownRecord:
-        """The record as text; once a page has 4 MB of it, the beginnings of long ones."""
+    def shown(
+        self, record: FoundRecord, is_whole: bool = False, longest: int = LONGEST_WHOLE
+    ) -> ShownRecord:
+        """The record as text; see `shown_bytes`."""
         record = self.hide(record)
-        longest = LONGEST_WHOLE if self._left > 0 else 0
-        self._left -= size_of(record)
         return ShownRecord(
             self._topic,
             record.partition,
@@ -119,8 +121,8 @@ class Shower:
             shown_bytes(record.key, is_whole, longest),
             shown_bytes(record.value, is_whole, longest),
             [
-                ShownHeader(harmless(n), shown_bytes(data, False, longest))
-                for n, data in record.headers
+                ShownHeader(harmless(name), shown_bytes(data, longest=longest))
+                for name, data in record.headers
             ],
         )
 
