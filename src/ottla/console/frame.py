@@ -68,8 +68,18 @@ DENIED: Final = frozenset(
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
+GONE: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+    }
+)
+"""Errors of things that were deleted a moment ago: the console's metadata still has them."""
 
 
 class NumberOfPath(IntegerConvertor):
@@ -312,7 +322,8 @@ def status_of(error: Exception) -> int:
         return error.status
     if isinstance(error, KafkaTimeoutError):
         return 503
-    return 403 if isinstance(error, KafkaError) and error.error in DENIED else 502
+    code = error.error if isinstance(error, KafkaError) else None
+    return 403 if code in DENIED else 404 if code in GONE else 502
 
 
 def wants_json(request: Request) -> bool:

@@ -25,7 +25,8 @@ A feature has its pages, templates and tests in files of its own, and a row in `
 changes, streams, and of `WATCHERS`, which tell the overview what wants attention.
 
 Errors: `load` and `run` raise `NotFound` (404), `Refused` (400, and 403 where rights are missing)
-or any KafkaError (502, and 503 where no broker answers); the frame shows the message on a page.
+or any KafkaError (502, 503 where no broker answers, 403 and 404 where it says so); the frame shows
+the message on a page.
 """
 
 from __future__ import annotations

@@ -75,7 +75,11 @@ async def record_at(visit: Visit, topic: str, place: str) -> FoundRecord:
 
 
 async def send(visit: Visit) -> ChangeOutcome:
-    """Send the record of the form; the browser goes to its page."""
+    """Send the record of the form; the browser goes to its page.
+
+    The metadata are asked for before: a producer would make a topic that was deleted anew.
+    """
+    await visit.cluster.changed()
     topic = await visit.cluster.topic(str(visit.place["topic"]))
     if visit.form.get("same"):
         record = await record_at(visit, topic.name, visit.form["same"])

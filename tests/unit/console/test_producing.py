@@ -6,6 +6,7 @@ import pytest
 from topics_of_records import START, send
 from visitor import Visitor, visit
 
+from ottla import Admin
 from ottla.console.producing import NewRecord, headers_of, record_of
 from ottla.console.refusals import Refused
 
@@ -63,6 +64,20 @@ def test_record_that_is_too_large_is_refused(ottla_fresh_broker):
             assert "The record is not sent: " in answer.text
 
     visit(ottla_fresh_broker.bootstrap_servers, walk)
+
+
+def test_topic_that_was_deleted_is_not_made_anew(ottla_fresh_broker):
+    """Though the console has seen it a moment ago."""
+    ottla_fresh_broker.create_topic("orders", 1)
+
+    async def walk(visitor: Visitor) -> None:
+        await visitor.get("/t/orders/produce")
+        with Admin(ottla_fresh_broker.bootstrap_servers) as admin:
+            admin.delete_topics(["orders"])
+        assert (await visitor.post("/t/orders/produce", value="x")).status == 404
+
+    visit(ottla_fresh_broker.bootstrap_servers, walk)
+    assert ottla_fresh_broker.topics() == []
 
 
 def test_field_begins_with_all_line_ends_of_the_record(ottla_fresh_broker):
