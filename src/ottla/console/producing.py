@@ -77,7 +77,7 @@ async def record_at(visit: Visit, topic: str, place: str) -> FoundRecord:
 async def send(visit: Visit) -> ChangeOutcome:
     """Send the record of the form; the browser goes to its page.
 
-    The metadata are asked for before: a producer would make a topic that was deleted anew.
+    The metadata are asked for before: a producer creates a topic that was deleted.
     """
     await visit.cluster.changed()
     topic = await visit.cluster.topic(str(visit.place["topic"]))

@@ -125,7 +125,7 @@ async def open_lines(
 ) -> tuple[list[OpenLine], list[str]]:
     """The open transactions of all partitions: hanging ones first, then the oldest.
 
-    With them the partitions of which the brokers do not tell, as they may not be described.
+    With them the partitions whose transactions the brokers do not describe.
     """
     held = await held_back(cluster)
     found = await cluster.transactions.describe_producers(list(held)[:MOST_OPEN], None)

@@ -88,7 +88,7 @@ def test_characters_that_act_on_a_screen_are_escapes():
 
 
 def test_field_of_a_form_gives_its_characters_back():
-    """As references of HTML, of which a browser makes the characters again."""
+    """As references of HTML, which a browser turns into the characters."""
     for text in ("a\x1b[2J<\"'&", "\u202e\ufeff\r\n\t", "plain"):
         field = exactly(text)
         assert unescape(re.sub(r"&#(27);", "\x1b", field)) == text
