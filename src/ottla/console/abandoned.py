@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class BrowserGone(Exception):
-    """Nobody waits for the answer any more."""
+    """Nobody waits for the answer."""
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

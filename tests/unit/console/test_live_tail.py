@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator
 from topics_of_records import START, interleaved, send
 from visitor import Visitor, visit
 
+from ottla import Admin
 from ottla.console import live_tail as room
 from ottla.console.page import StreamEvent, Visit
+from ottla.errors import ErrorCode, KafkaError
 
 
 def events(visitor: Visitor, **query: str) -> AsyncIterator[StreamEvent]:
@@ -101,5 +103,120 @@ def test_stream_ends_with_a_reason(ottla_fresh_broker, monkeypatch):
         assert (event.name, "value is missing" in event.data) == ("end", True)
         monkeypatch.setattr(room, "STREAMS_AT_ONCE", 0)
         assert "close one" in (await anext(events(visitor))).data
+
+    visit(ottla_fresh_broker.bootstrap_servers, walk)
+
+
+async def seen_of(stream: AsyncIterator[StreamEvent], text: str) -> None:
+    """Follow until a row has the text."""
+    async for event in stream:
+        assert event.name != "end", event.data
+        if not event.name and text in event.data:
+            return
+
+
+def test_topic_made_again_is_read_from_its_start(ottla_fresh_broker, monkeypatch):
+    """Whether its positions lie behind the end of the new one or not."""
+    interleaved(ottla_fresh_broker, 6)
+    monkeypatch.setattr(room, "STATE_EVERY_MS", 0)
+    monkeypatch.setattr(room, "AFTER_ERROR_MS", 50)
+    servers = ottla_fresh_broker.bootstrap_servers
+
+    def make_again() -> None:
+        with Admin(servers) as admin:
+            admin.delete_topics(["orders"])
+        ottla_fresh_broker.create_topic("orders", 3)
+        send(ottla_fresh_broker, "orders", (0, START, b"k", b"again", []))
+
+    async def walk(visitor: Visitor) -> None:
+        stream = events(visitor)
+        await anext(stream)
+        await asyncio.to_thread(make_again)
+        await seen_of(stream, "again")
+        await stream.aclose()
+
+    visit(servers, walk)
+
+
+def test_partitions_added_later_are_followed(ottla_fresh_broker, monkeypatch):
+    """From their start."""
+    interleaved(ottla_fresh_broker, 3)
+    monkeypatch.setattr(room, "STATE_EVERY_MS", 0)
+
+    def add() -> None:
+        with Admin(ottla_fresh_broker.bootstrap_servers) as admin:
+            admin.create_partitions({"orders": 4})
+        send(ottla_fresh_broker, "orders", (3, START, b"k", b"fourth", []))
+
+    async def walk(visitor: Visitor) -> None:
+        stream = events(visitor)
+        await anext(stream)
+        await asyncio.to_thread(add)
+        await seen_of(stream, "fourth")
+        await stream.aclose()
+
+    visit(ottla_fresh_broker.bootstrap_servers, walk)
+
+
+def test_other_partitions_go_on_where_one_fails(ottla_fresh_broker, monkeypatch):
+    """The one that failed is left alone for a while, and the metadata of one topic asked for."""
+    interleaved(ottla_fresh_broker, 3)
+    monkeypatch.setattr(room, "AFTER_ERROR_MS", 3_600_000)
+    asked: list[list[int]] = []
+
+    async def walk(visitor: Visitor) -> None:
+        app = visitor.app
+        found = Visit(app.cluster, app.settings, {"topic": "orders"}, {"last": "0:0,1:0,2:0"})
+        async with room.LiveTail(found) as tail:
+            fetch = tail._source.fetch
+
+            async def failing(spans, wait_ms):
+                asked.append(sorted(each.partition for each in spans))
+                error = KafkaError.of(ErrorCode.NETWORK_EXCEPTION, "gone")
+                return {
+                    each: error if each.partition == 0 else chunk
+                    for each, chunk in (await fetch(spans, wait_ms)).items()
+                }
+
+            monkeypatch.setattr(tail._source, "fetch", failing)
+            rows = [each.partition for each in await tail._next()]
+            await tail._next()
+            tail._resting.clear()
+            await tail._next()
+            assert rows == [1, 2]
+            assert asked == [[0, 1, 2], [1, 2], [0, 1, 2]]
+
+    visit(ottla_fresh_broker.bootstrap_servers, walk)
+
+
+def test_positions_outside_a_log_come_back(ottla_fresh_broker):
+    """To its end where it was truncated."""
+    interleaved(ottla_fresh_broker, 3)
+
+    async def walk(visitor: Visitor) -> None:
+        app = visitor.app
+        found = Visit(app.cluster, app.settings, {"topic": "orders"}, {})
+        async with room.LiveTail(found) as tail:
+            tail._positions = dict.fromkeys(tail._positions, 999)
+            await tail._next()
+            assert tail._cursor() == "0:1,1:1,2:1"
+
+    visit(ottla_fresh_broker.bootstrap_servers, walk)
+
+
+def test_stream_ends_where_a_condition_fails(ottla_fresh_broker, monkeypatch):
+    """And the pages go on."""
+    interleaved(ottla_fresh_broker, 3)
+
+    def broken(record):
+        raise ZeroDivisionError("broken")
+
+    monkeypatch.setattr(room.LiveTail, "_test_of", lambda tail, text: broken)
+
+    async def walk(visitor: Visitor) -> None:
+        stream = events(visitor, last="0:0,1:0,2:0")
+        ended = [event async for event in stream if event.name == "end"]
+        assert [each.data for each in ended] == ["ZeroDivisionError: broken"]
+        assert visitor.app.cluster.open_streams == 0
 
     visit(ottla_fresh_broker.bootstrap_servers, walk)
