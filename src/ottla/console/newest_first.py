@@ -34,6 +34,8 @@ LARGEST_STEP: Final = 65_536
 LARGE_WINDOW: Final = 2 * 1024 * 1024
 """A window whose records are so large is made shorter, as only its newest are looked at."""
 STALLS: Final = 3
+TESTED_AT_ONCE: Final = 50
+"""Records between two looks at the clock."""
 
 
 class Limits(NamedTuple):
@@ -113,9 +115,13 @@ class NewestFirst:
         return (
             self.read_records >= limits.records
             or self.read_bytes >= limits.bytes
-            or self._clock.monotonic_ms() - self._began_ms >= limits.ms
+            or self._is_late
             or self._stalls >= STALLS
         )
+
+    @property
+    def _is_late(self) -> bool:
+        return self._clock.monotonic_ms() - self._began_ms >= self._limits.ms
 
     @property
     def left(self) -> dict[int, int]:
@@ -200,9 +206,23 @@ class NewestFirst:
             if not window.is_ordered or window.times[-1][1] > walk.bound_ms:
                 self.out_of_order.add(walk.partition.partition)
             walk.bound_ms = min(walk.bound_ms, *(oldest for oldest, _ in window.times))
-        is_wanted = self._is_wanted
-        found = window.records
-        walk.buffer = (found if is_wanted is None else list(filter(is_wanted, found))) + walk.buffer
+        walk.buffer = self._passing(walk, window.records) + walk.buffer
+
+    def _passing(self, walk: Backwards, records: list[FoundRecord]) -> list[FoundRecord]:
+        """The wanted ones of a window.
+
+        The newest are tested first; at the limit of time the others are left, as if unread.
+        """
+        if self._is_wanted is None:
+            return records
+        found = []
+        for number, record in enumerate(reversed(records)):
+            if number and number % TESTED_AT_ONCE == 0 and self._is_late:
+                walk.unread = record.offset + 1
+                break
+            if self._is_wanted(record):
+                found.append(record)
+        return found[::-1]
 
 
 class ReadWindow:

@@ -9,6 +9,7 @@ from topics_of_records import START, interleaved, send
 from visitor import Visitor, visit
 
 from ottla.clients.partition_reader import Chunk
+from ottla.console import newest_first as room
 from ottla.console.newest_first import Limits, NewestFirst, Wanted
 from ottla.console.record_source import FoundRecord, ReadPart, RecordSource, Span
 from ottla.errors import ErrorCode, KafkaError
@@ -76,6 +77,32 @@ def test_walk_ends_at_its_limits(ottla_fresh_broker):
         assert sum(found.left.values()) == 60 - found.read_records
         rest = walk_of(visitor, {p: (0, end) for p, end in found.left.items()}, **never)
         assert [each.offset for each in await rest.take(10)] == [0]
+
+    visit(ottla_fresh_broker.bootstrap_servers, walk)
+
+
+def test_limit_of_time_holds_within_a_window(ottla_fresh_broker, monkeypatch):
+    """Slow tests leave the older records, which another walk finds."""
+    interleaved(ottla_fresh_broker)
+    monkeypatch.setattr(room, "TESTED_AT_ONCE", 4)
+    late = Limits(ms=0)
+
+    async def walk(visitor: Visitor) -> None:
+        await visitor.app.cluster.snapshot()
+        tested: list[int] = []
+        found = walk_of(visitor, {0: (0, 20)}, step=20, limits=Limits(ms=3_600_000))
+
+        def is_wanted(record: FoundRecord) -> bool:
+            tested.append(record.offset)
+            if record.offset == 14:
+                monkeypatch.setattr(found, "_limits", late)
+            return record.offset % 2 == 0
+
+        monkeypatch.setattr(found, "_is_wanted", is_wanted)
+        taken = await found.take(100)
+        assert tested == list(range(19, 11, -1))
+        assert [each.offset for each in taken] == [18, 16, 14, 12]
+        assert (found.left, found.is_spent) == ({0: 12}, True)
 
     visit(ottla_fresh_broker.bootstrap_servers, walk)
 
