@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ottla.clients.consumer.consumer_record import ConsumerRecord, FetchedBatches
     from ottla.clients.consumer.unread_records import UnreadRecords
     from ottla.clients.metadata import PartitionInfo
+    from ottla.clients.processing.processing import Processing
     from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata
     from ottla.runtime import Runtime
 
@@ -204,7 +205,7 @@ class Consumer(LoopClient):
             handler, workers, by, retries, retry_pause, dead_letters, max_in_flight
         )
         core = self._opened()
-        options.check(core.subscriptions.topics)
+        options.check(core.subscriptions)
         with self._alone():
             await self._process(options)
 
@@ -397,8 +398,20 @@ class Consumer(LoopClient):
                 finally:
                     core.acknowledge()
         finally:
-            await asyncio.shield(asyncio.ensure_future(processing.end()))
+            await self._end_work(processing)
         processing.check()
+
+    async def _end_work(self, processing: Processing) -> None:
+        """End the work before the consumer is free again; a second cancellation hurries it."""
+        ending = asyncio.ensure_future(processing.end())
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            ending.cancel()
+            while not ending.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([ending])
+            raise
 
     async def _poll_for(
         self, collect: Callable[[], tuple[list[T], bool]], timeout_ms: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.clients.consumer.subscription_state import SubscriptionType
+from ottla.structs import NO_GENERATION
 
 if TYPE_CHECKING:
     from ottla.clients.consumer.consumer_core import ConsumerCore
@@ -41,16 +42,24 @@ def health_of(core: ConsumerCore) -> ConsumerHealth:
     known = [lag for lag in lags if lag is not None]
     commit_error = None if core.coordinator is None else core.coordinator.commit_error
     error = commit_error or core.poll_error
-    is_lost = core.coordinator is not None and core.coordinator.member.is_lost
     reads = subscriptions.type is not SubscriptionType.NONE and subscriptions.has_all_positions
+    is_member = not subscriptions.is_by_group or is_in_group(core)
     return ConsumerHealth(
         ms_since_poll <= core.config.max_poll_interval_ms,
-        reads and not is_lost and error is None,
+        reads and is_member and error is None,
         frozenset(subscriptions.assigned),
-        sum(known) if len(known) == len(lags) else None,
+        sum(known) if is_member and len(known) == len(lags) else None,
         ms_since_poll,
         error,
     )
+
+
+def is_in_group(core: ConsumerCore) -> bool:
+    """Whether it has joined its group, also where it has got no partition there."""
+    if core.coordinator is None:
+        return False
+    member = core.coordinator.member
+    return not member.is_lost and member.membership.generation != NO_GENERATION
 
 
 def dead(error: KafkaError | None = None) -> ConsumerHealth:

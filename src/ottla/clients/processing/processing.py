@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Hashable, Mapping
 from functools import partial
+from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.clients.consumer.subscription_state import RebalanceEvent
@@ -57,6 +58,21 @@ class HandlerFailedError(Exception):
         times = "once" if attempts == 1 else f"{attempts} times"
         super().__init__(f"the handler has failed {times} for {place}")
         self.record = record
+
+
+class UnrunHandlerError(TypeError):
+    """A handler has returned a coroutine or a generator: nothing of it was run."""
+
+
+def check_result(result: object) -> None:
+    """UnrunHandlerError for what would have to be awaited or iterated."""
+    if isawaitable(result) or isgenerator(result) or isasyncgen(result):
+        if iscoroutine(result):
+            result.close()  # it would warn of itself
+        raise UnrunHandlerError(
+            f"the handler has returned {type(result).__name__!r}, which is not run: it must be a "
+            "coroutine function itself (async def), or do its work before it returns"
+        )
 
 
 class GivenUpError(Exception):
@@ -293,7 +309,9 @@ class Processing:
         try:
             record = self._record_of(item)
             if record is not None:
-                self._options.handler(record)
+                result = self._options.handler(record)
+                if result is not None:
+                    check_result(result)
         except BaseException as error:
             return error
         return None
@@ -304,7 +322,9 @@ class Processing:
             record = self._record_of(item)
             if record is not None:
                 await self._options.handler(record)
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # out of a task it would end the loop
             return error
         return None
 
@@ -349,7 +369,7 @@ class Processing:
         item.pause_ms = self._backoff.delay_ms(item.attempts)
         if item.is_given_up or (self._is_going(item) and item.pause_ms > SHORT_PAUSE_MS):
             self._queue.give_up(item)
-        elif not isinstance(error, Exception):
+        elif not isinstance(error, Exception) or isinstance(error, UnrunHandlerError):
             self._fail(error)
             self._queue.end(item)
         elif self._may_succeed(error) and (retries is None or item.attempts <= retries):
@@ -408,10 +428,10 @@ class Processing:
         self._workers.close()
         try:
             await self._commit()
-            if self._letters is not None:
-                await self._letters.close()
         finally:
             self._give_back()
+            if self._letters is not None:
+                await self._letters.close()
 
     async def _commit(self) -> None:
         """Commit what is finished, if a coordinator answers before a supervisor loses patience."""

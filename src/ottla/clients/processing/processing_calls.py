@@ -65,7 +65,7 @@ class ProcessingCalls(ABC):
         options = ProcessOptions(
             handler, workers, by, retries, retry_pause, dead_letters, max_in_flight
         )
-        options.check(self._core.subscriptions.topics)
+        options.check(self._core.subscriptions)
         with self._alone():
             self._process(options)
 

@@ -16,6 +16,10 @@ AsyncWork = Callable[[WorkItem], Awaitable[BaseException | None]]
 OnOutcome = Callable[[WorkItem, BaseException | None], object]
 
 
+class HandlerCancelledError(Exception):
+    """A handler has let out a CancelledError, but the work continues."""
+
+
 class ThreadWorkers:
     """Threads; each takes the next record when it is free.
 
@@ -52,6 +56,7 @@ class TaskWorkers:
         self._on_outcome = on_outcome
         self._count = count
         self._ready: deque[WorkItem] = deque()
+        self._is_closed = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def put(self, item: WorkItem) -> None:
@@ -64,6 +69,7 @@ class TaskWorkers:
 
     def close(self) -> None:
         """Cancel the tasks."""
+        self._is_closed = True
         self._ready.clear()
         for task in self._tasks:
             task.cancel()
@@ -75,8 +81,12 @@ class TaskWorkers:
             try:
                 error = await self._work(item)
             except asyncio.CancelledError as cancelled:
-                self._on_outcome(item, cancelled)
-                raise
+                if self._is_closed:
+                    self._on_outcome(item, cancelled)
+                    raise
+                # Something that the handler awaits was cancelled, by somebody else.
+                error = HandlerCancelledError("the handler was cancelled")
+                error.__cause__ = cancelled
             self._on_outcome(item, error)
 
 

@@ -40,6 +40,13 @@ def test_consumer_that_does_nothing_is_not_ready(member):
     assert (health_of(member.core).is_alive, health_of(member.core).is_ready) == (True, False)
 
 
+def test_member_that_has_not_joined_is_not_ready(member):
+    """It has no partition yet, and no lag that would be 0."""
+    member.subscribe()
+    health = health_of(member.core)
+    assert (health.is_alive, health.is_ready, health.lag) == (True, False, None)
+
+
 def test_consumer_that_does_not_poll_is_dead(member):
     """For max.poll.interval.ms; the time since the poll is told."""
     member.subscribe()

@@ -625,3 +625,95 @@ def test_interrupt_ends_the_work(broker, topic):
         with pytest.raises(KeyboardInterrupt):
             consumer.process(handle)
         assert consumer.assignment()
+
+
+def test_consumer_is_taken_until_the_work_has_ended_though_it_is_cancelled_twice(
+    consumer_of, logs, virtual
+):
+    """The next poll gets the unfinished records, as the consumer deserializes them."""
+    fill(logs, *"abcdef")
+    handler = Handler(virtual, {0: 10}, ms=10_000)
+
+    async def use() -> None:
+        async with consumer_of(value_deserializer=JsonDeserializer()) as consumer:
+            work = started(consumer, handler, workers=2)
+            await pause(virtual.scheduler, 1000)
+            logs.cluster[0].on(OffsetCommitRequest, None)
+            for _ in range(3):
+                work.cancel()
+                await asyncio.sleep(0)
+            with pytest.raises(asyncio.CancelledError):
+                await work
+            seen.extend(record.value for record in await consumer.poll(1000))
+
+    seen: list[object] = []
+    virtual.scheduler.run(use())
+    assert handler.begun == [0, 1, 2]
+    assert seen == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+def test_handler_that_ends_its_program_ends_the_work(consumer_of, logs, virtual, error):
+    """Such an error out of a task would end the loop, and nothing would be committed."""
+    fill(logs, "a", "b")
+
+    async def handler(record: object) -> None:
+        await pause(virtual.scheduler, 10)
+        raise error
+
+    async def use() -> None:
+        async with consumer_of() as consumer:
+            with pytest.raises(type(error)):
+                await consumer.process(handler, workers=1)
+
+    virtual.scheduler.run(use())
+
+
+def test_cancellation_that_a_handler_lets_out_is_a_failure_as_others(consumer_of, logs, virtual):
+    """A task that it awaits was cancelled by somebody else: the record is tried again."""
+    fill(logs, "a")
+    seen: list[bytes] = []
+
+    async def handler(record) -> None:
+        seen.append(record.value)
+        if len(seen) == 1:
+            other = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_soon(other.cancel)
+            await other
+        consumers[0].stop()
+
+    consumers = []
+
+    async def use() -> None:
+        async with consumer_of() as consumer:
+            consumers.append(consumer)
+            await consumer.process(handler, workers=1)
+
+    virtual.scheduler.run(use())
+    assert seen == [b"0", b"0"]
+
+
+async def _never(record) -> None:
+    raise AssertionError("nobody awaits it")
+
+
+def _returns_a_coroutine(record) -> object:
+    return _never(record)
+
+
+def _returns_a_generator(record) -> object:
+    return (each for each in [record])
+
+
+@pytest.mark.parametrize("handler", [_returns_a_coroutine, _returns_a_generator])
+def test_handler_that_returns_what_is_not_run_ends_the_work(consumer_of, logs, virtual, handler):
+    """Nothing was done for the record, so that it is not committed either."""
+    fill(logs, "a")
+
+    async def use() -> None:
+        async with consumer_of() as consumer:
+            with pytest.raises(TypeError, match="which is not run"):
+                await consumer.process(handler, workers=1)
+            assert await consumer.position(FIRST) == 0
+
+    virtual.scheduler.run(use())
