@@ -36,22 +36,35 @@ class Worlds:
     """The process, for the tests."""
 
     def __init__(self, **environment: str) -> None:
-        self._process = subprocess.Popen(
+        self._environment = environment
+        self._process = self._begin()
+
+    def _begin(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [sys.executable, __file__],
             cwd=FOLDER,
-            env={**os.environ, "PYTHONHASHSEED": "0", **environment},
+            env={**os.environ, "PYTHONHASHSEED": "0", **self._environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
 
     def run(self, program: str) -> Shown:
-        """Run a program in a fork of its own, to its end."""
+        """Run a program in a fork of its own, to its end.
+
+        Where that takes too long, another process follows: the late answer is not the next test's.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(program) + "\n")
         self._process.stdin.flush()
-        return Shown(*json.loads(self._process.stdout.readline()))
+        try:
+            return Shown(*json.loads(self._process.stdout.readline()))
+        except BaseException:
+            self._process.kill()
+            self._process.communicate()
+            self._process = self._begin()
+            raise
 
     def close(self) -> None:
         """End it."""
