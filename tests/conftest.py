@@ -71,7 +71,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not (IS_FULL or config.option.markexpr == "wide"):
         wide = [item for item in items if item.get_closest_marker("wide")]
         config.hook.pytest_deselected(items=wide)
-        items[:] = [item for item in items if item not in wide]
+        items[:] = [item for item in items if not item.get_closest_marker("wide")]
     for item in items:
         is_slow = item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ())
         if is_slow and not item.get_closest_marker("timeout"):

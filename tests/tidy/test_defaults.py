@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.cli import connect as cli
+from ottla.clients.dead_letter_headers import LARGEST_LETTER
 from ottla.clients.partition_reader import SCAN_FETCH_BYTES
 from ottla.clients.producer import bulk
 from ottla.clients.producer.producer_batch import RECORD_OVERHEAD
@@ -29,7 +30,6 @@ from ottla.connect import (
     worker,
 )
 from ottla.connect.connectors import http, log_folder, mqtt, warehouse
-from ottla.connect.worker_clients import LARGEST_LETTER
 from ottla.extensions.audit import audit_log
 from ottla.mirror import flow
 from ottla.mirror import source_task as mirror

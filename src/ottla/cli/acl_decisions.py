@@ -89,7 +89,6 @@ def test(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
 
 def expectation(place: str, words: list[str]) -> tuple[bool, str, str, AclOperation, Resource]:
     """A line of the file: verdict, principal, host, operation and resource."""
-
     host = "*"
     if len(words) > 2 and words[-2] == "from":
         *words, _, host = words
@@ -133,7 +132,6 @@ def asked_resource(arguments: Namespace) -> Resource:
 
 def load_table(source: AclSource, terminal: Terminal) -> AclTable:
     """All ACLs, with the brokers' settings of super users and of resources without an ACL."""
-
     settings = broker_settings(source)
     if settings is None:
         terminal.note(

@@ -203,7 +203,6 @@ def check(arguments: Namespace) -> None:
 
 def check_who(arguments: Namespace) -> None:
     """UsageError for a principal or a host that nobody has: such an ACL would do nothing."""
-
     for option, principals_or_hosts, parse in (
         ("--allow-principal", arguments.allow_principal, KafkaPrincipal.parse),
         ("--deny-principal", arguments.deny_principal, KafkaPrincipal.parse),
@@ -249,7 +248,6 @@ def change(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
 
 def add(source: AclSource, arguments: Namespace, terminal: Terminal) -> None:
     """Add the ACLs that the options describe."""
-
     pattern_type = parse_pattern_type(arguments)
     if pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
         raise UsageError(
@@ -271,7 +269,6 @@ def checked_bindings(
     pattern: ResourcePattern, entries: Iterable[AccessControlEntry]
 ) -> list[AclBinding]:
     """One binding for each entry; UsageError for one that can apply to nothing."""
-
     bindings = [AclBinding(pattern, entry) for entry in entries]
     try:
         for binding in bindings:
@@ -283,7 +280,6 @@ def checked_bindings(
 
 def remove(source: AclSource, arguments: Namespace, terminal: Terminal) -> None:
     """Remove ACLs of the resources: those that the options describe, or all of them."""
-
     wanted = wanted_acls(arguments)
     for pattern, entries in wanted.items():
         of_pattern = AclBindingFilter(pattern.type, pattern.name, pattern.pattern_type)
@@ -318,7 +314,6 @@ def is_confirmed(terminal: Terminal, question: str) -> bool:
 
 def show(source: AclSource, arguments: Namespace, terminal: Terminal) -> None:
     """List the ACLs of the resources that the options name, or all."""
-
     filters = [
         AclBindingFilter(pattern.type, pattern.name, pattern.pattern_type)
         for pattern in resource_patterns(arguments)
@@ -359,7 +354,6 @@ def parse_pattern_type(arguments: Namespace) -> PatternType:
 
 def resource_patterns(arguments: Namespace) -> list[ResourcePattern]:
     """The patterns of the resources that the options name."""
-
     pattern_type = parse_pattern_type(arguments)
     found = [
         ResourcePattern(ResourceType[type_], name, pattern_type) for type_, name in named(arguments)
@@ -371,7 +365,6 @@ def resource_patterns(arguments: Namespace) -> list[ResourcePattern]:
 
 def wanted_acls(arguments: Namespace) -> dict[ResourcePattern, list[AccessControlEntry]]:
     """The ACLs that the options describe, by resource; none where they name no principal."""
-
     op = AclOperation
     patterns = resource_patterns(arguments)
     wanted: dict[ResourcePattern, list[AccessControlEntry]] = {}
@@ -407,7 +400,6 @@ def wanted_acls(arguments: Namespace) -> dict[ResourcePattern, list[AccessContro
 
 def entries(arguments: Namespace, operations: Iterable[AclOperation]) -> list[AccessControlEntry]:
     """One ACL for each principal, host and operation; hosts are `*` where none is named."""
-
     return [
         AccessControlEntry(principal.strip(), host.strip(), operation, permission)
         for permission, principals, hosts in (

@@ -50,7 +50,6 @@ def node_text(node: Node) -> str:
 
 def versions_text(offered: Mapping[int, tuple[int, int]]) -> str:
     """The APIs in order of their keys, also those that the broker lacks, in brackets."""
-
     rows = [api_text(key, offered.get(key)) for key in sorted({*map(int, offered), *MESSAGES})]
     return "(\n\t" + ",\n\t".join(rows) + "\n)"
 
@@ -67,7 +66,6 @@ def api_text(key: int, offered: tuple[int, int] | None) -> str:
 
 def api_name(key: int) -> str:
     """`ListOffsets` for the key 2; UNKNOWN for one that has no name here."""
-
     try:
         return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
     except ValueError:
@@ -76,7 +74,6 @@ def api_name(key: int) -> str:
 
 def _usable(key: int, low: int, high: int) -> str:
     """The newest version that both sides know; nothing for an API that Ottla does not define."""
-
     if key not in MESSAGES:
         return ""
     request = request_class(key)

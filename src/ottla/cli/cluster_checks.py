@@ -45,7 +45,6 @@ def future_records(
     admin: Admin, topics: Mapping[str, TopicDescription], now_s: float
 ) -> Iterator[Finding]:
     """Records that say they are of a time to come, which no retention by time deletes."""
-
     future_ms = int(now_s * 1000) + FUTURE_MS
     led = {
         TopicPartition(name, each.partition): future_ms

@@ -122,7 +122,6 @@ class ClusterLayout:
 
     def write(self) -> None:
         """Check that the servers can run as they are set up, and write their property files."""
-
         for broker in self.brokers:
             BrokerConfig.parse(broker.settings)
         for server in (self.zookeeper, *self.brokers):

@@ -99,7 +99,6 @@ class Entity(NamedTuple):
 
     def resource(self) -> ConfigResource:
         """The entity as the admin client calls it."""
-
         if self.type == "client-metrics":
             return ConfigResource.client_metrics(self.name)
         return ConfigResource(ConfigResourceType[self.label.upper().replace("-", "_")], self.name)
@@ -401,7 +400,6 @@ def in_words(name: str, value: str | None) -> str | None:
 
 def describe_nodes(arguments: Namespace, kind: str, name: str | None, terminal: Terminal) -> None:
     """Print the settings that ZooKeeper has of the entity, or of all entities, a line for each."""
-
     with session(arguments.zookeeper, arguments.log_level) as client:
         for each in configured(client, kind) if name is None else [name]:
             own = settings_of(client, kind, each)
@@ -423,7 +421,6 @@ def quota_changes(
     changes: Changes, components: Mapping[str, str | None]
 ) -> dict[str, float | None]:
     """The limits to set, and None for those to remove; a name that is no quota is refused."""
-
     types = IP_QUOTA_TYPES if "ip" in components else QUOTA_TYPES
     unexpected = [key for key in (*changes.added, *changes.deleted) if key not in types]
     if unexpected:
@@ -526,7 +523,6 @@ def in_nodes(
     terminal: Terminal,
 ) -> None:
     """Describe or change client entities in ZooKeeper itself, as Kafka 2.3's tool does."""
-
     with session(arguments.zookeeper, arguments.log_level) as client:
         if changes is not None:
             target = ClientEntity(**components)
@@ -547,7 +543,6 @@ def _title(entity: ClientEntity) -> str:
 
 def _changed(changes: Mapping[str, float | None], before: dict[str, str]) -> dict[str, str]:
     """The stored settings of an entity after the changes."""
-
     _refuse_missing(changes, before)
     after = dict(before)
     for key, limit in changes.items():
@@ -599,7 +594,6 @@ def _shown(value: str | None) -> str:
 
 def alter(admin: Admin, what: Entity, changes: Changes) -> None:
     """Make the changes all at once."""
-
     if changes.deleted:
         _check_deleted(admin, what, changes.deleted)
     operations = [AlterConfigOp(key, value, "SET") for key, value in changes.added.items()]

@@ -24,8 +24,8 @@ from ottla.cli.property_files import command_settings
 from ottla.cli.table import TABLE, Row, show_rows
 from ottla.cli.terminal import Terminal, check_reachable, without_servers
 from ottla.cli.times import moment_ms
+from ottla.clients.dead_letter_headers import LARGEST_LETTER
 from ottla.connect.redrive import FAMILIES, Choice, HeaderFamily, Left, Redrive, group_of
-from ottla.connect.worker_clients import LARGEST_LETTER
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -142,7 +142,6 @@ class _RedriveResult:
 
     def note(self, letter: DeadLetter, verdict: str, error: str) -> None:
         """A letter that goes to a topic, or is left, for a reason that is a `Left`."""
-
         if isinstance(verdict, Left):
             self._left[verdict] += 1
             place = f"the first is {self._queue}-{letter.record.partition} at offset "
@@ -204,7 +203,6 @@ def _row_of(letter: DeadLetter, topic: str) -> Row:
 
 def _choice(arguments: Namespace, terminal: Terminal) -> Choice:
     """The letters that the options ask for."""
-
     for option, number in (("-n", arguments.n), ("--max-tries", arguments.max_tries)):
         if number is not None and number < 1:
             raise UsageError(f"{option} takes a number from 1 on, not '{number}'")

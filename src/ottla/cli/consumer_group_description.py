@@ -14,6 +14,7 @@ from ottla.cli.property_files import command_settings
 from ottla.cli.table import MISSING, TEXT, Row, show_rows
 from ottla.cli.tail import Tail
 from ottla.cli.topic_views import with_leaders
+from ottla.clients.admin.descriptions import REBALANCING_STATES
 from ottla.errors import KafkaError
 from ottla.structs import (
     EARLIEST_TIMESTAMP,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 NUMBERS = ("partition", "current_offset", "log_end_offset", "lag", "to_read")
 EPOCHS = ("CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT")
-REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 NEWEST_RECORDS = 20_000
 """How many records of __consumer_offsets are searched for the topics that a group once read."""
 READER_SETTINGS = {
@@ -151,7 +151,7 @@ def _shows_offsets(arguments: Namespace) -> bool:
 def _note_state(group: GroupDescription, terminal: Terminal) -> None:
     if group.state == "Empty":
         terminal.note(f"\nConsumer group '{group.group_id}' has no active members.")
-    elif group.state in REBALANCING:
+    elif group.state in REBALANCING_STATES:
         terminal.note(f"\nWarning: Consumer group '{group.group_id}' is rebalancing.")
 
 
@@ -219,7 +219,6 @@ def topics_once_read(consumer: Consumer, group_id: str) -> set[str]:
     No request returns the subscriptions of an empty group's former members. Compaction removes
     the records in time; then nothing is found, as without the permission to read the topic.
     """
-
     try:
         count = len(consumer.partitions_for(OFFSETS_TOPIC))
         tail = Tail(consumer, [TopicPartition(OFFSETS_TOPIC, partition_of(group_id, count))])

@@ -220,7 +220,6 @@ def period(ms: int | None) -> int:
 
 def principals(texts: Iterable[str]) -> list[KafkaPrincipal]:
     """The principals that an option names."""
-
     try:
         return [KafkaPrincipal.parse(text.strip()) for text in texts]
     except ValueError as error:

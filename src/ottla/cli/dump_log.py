@@ -128,7 +128,6 @@ def _add_decoders(parser: ArgumentParser) -> None:
 
 def record_parser(arguments: Namespace) -> RecordParser | None:
     """The parser of keys and values; None where neither is asked for."""
-
     if arguments.offsets_decoder:
         return parse_offsets
     key, value = arguments.key_decoder_class, arguments.value_decoder_class
@@ -139,13 +138,11 @@ def record_parser(arguments: Namespace) -> RecordParser | None:
 
 def segment_conversion(arguments: Namespace) -> SegmentConversion | None:
     """The conversion that --convert-to asks for; None without it."""
-
     return SegmentConversion(Path(arguments.convert_to)) if arguments.convert_to else None
 
 
 def dump_for(path: Path, *, is_positional: bool) -> Dump | None:
     """The dump for a file of this name; it returns whether all was sound."""
-
     if is_positional:
         return _dump_positional if path.suffix == ".kafka" else None
     if path.name == "leader-epoch-checkpoint":

@@ -105,7 +105,6 @@ def describe(admin: Admin, terminal: Terminal) -> int:
 
 def update(admin: Admin, levels: dict[str, int], arguments: Namespace, terminal: Terminal) -> int:
     """Change the levels; 1, and a line for each that cannot be changed, if there is one."""
-
     down = UpgradeType.UNSAFE_DOWNGRADE if arguments.unsafe else UpgradeType.SAFE_DOWNGRADE
     direction = UpgradeType.UPGRADE if arguments.action == "upgrade" else down
     errors: dict[str, KafkaError | None] = dict.fromkeys(levels)

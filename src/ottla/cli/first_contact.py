@@ -71,7 +71,6 @@ def difference(host: str, port: int, protocol: str, settings: Mapping[str, str])
 
 def with_tls(plain: socket.socket, host: str, settings: Mapping[str, str]) -> ssl.SSLSocket | None:
     """The connection after its handshake; None where the other side does not speak TLS."""
-
     own = {name: text for name, text in settings.items() if name in SslSettings.keys}
     context = client_context(SslSettings.parse(own))
     try:
@@ -86,7 +85,6 @@ def with_tls(plain: socket.socket, host: str, settings: Mapping[str, str]) -> ss
 
 def answer_to_versions(endpoint: socket.socket) -> dict[int, tuple[int, int]] | None:
     """The versions of APIs that the broker has; None where it closes the connection."""
-
     answer = exchange(endpoint, 0, ApiVersionsRequest())
     if answer is None:
         return None
@@ -97,7 +95,6 @@ def answer_to_versions(endpoint: socket.socket) -> dict[int, tuple[int, int]] | 
 
 def may_ask(endpoint: socket.socket, versions: Mapping[int, tuple[int, int]]) -> bool:
     """Whether a request without a login is answered: the metadata of no topic."""
-
     low, high = versions.get(MetadataRequest.api_key, (0, -1))
     version = max(low, 1)  # 0 would ask for all topics
     if version > min(high, MetadataRequest.max_version):
@@ -107,7 +104,6 @@ def may_ask(endpoint: socket.socket, versions: Mapping[int, tuple[int, int]]) ->
 
 def exchange(endpoint: socket.socket, version: int, request: Request) -> bytes | None:
     """The answer to a request; None where the connection is closed, or an alert of TLS comes."""
-
     try:
         endpoint.sendall(encode_request(version, 1, "ottla", request))
         head = received(endpoint, 4)

@@ -32,7 +32,6 @@ KAFKA_NAMES = {"group": "group_id", "partition_count": "num_partitions"}
 
 def offset_line(key: bytes | None, value: bytes | None) -> str | None:
     """`[group,topic,partition]::OffsetAndMetadata(...)`; None for a record of another kind."""
-
     found = decode_key(key) if key else None
     if not isinstance(found, OffsetCommitKey):
         return None
@@ -52,7 +51,6 @@ def _commit_text(commit: OffsetCommitValue) -> str:
 
 def group_line(key: bytes | None, value: bytes | None) -> str | None:
     """`group::GroupMetadata(...)`; None for a record of another kind."""
-
     found = decode_key(key) if key else None
     if not isinstance(found, GroupMetadataKey):
         return None
@@ -78,7 +76,6 @@ def _group_text(group_id: str, group: GroupMetadataValue) -> str:
 
 def topics_of(group_id: str, key: bytes | None, value: bytes | None) -> set[str]:
     """The topics that a record of this group names: subscribed to by a member, or committed."""
-
     fields: dict[type, str] = {
         ConsumerGroupMemberMetadataKey: "subscribed_topic_names",
         ConsumerGroupRegularExpressionKey: "topics",
@@ -107,7 +104,6 @@ def key_and_payload(key: bytes | None, value: bytes | None) -> tuple[str | None,
 
     Commits and classic groups look as in Kafka 3, records of consumer groups as in Kafka 4.
     """
-
     found = decode_key(key) if key else None
     if found is None:
         return None, None
@@ -149,7 +145,6 @@ def _group_json(group: GroupMetadataValue) -> str:
 
 def _assignment_text(protocol_type: str, member: StoredMember) -> str:
     """`[topic-0, topic-1]`, with the user data behind it; hexadecimal for other protocols."""
-
     if protocol_type != CONSUMER_PROTOCOL_TYPE or not member.assignment:
         return bytes(member.assignment).hex().upper()
     assignment = decode_assignment(member.assignment)

@@ -38,7 +38,6 @@ def decoding_parser(key_decoder: str, value_decoder: str) -> RecordParser:
 
 def parse_offsets(record: Record) -> Texts:
     """Reads records as those of __consumer_offsets."""
-
     return key_and_payload(record.key, record.value)
 
 

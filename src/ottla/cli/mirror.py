@@ -17,11 +17,12 @@ from ottla.cli.options import add_flag, add_integer, one_of, require
 from ottla.cli.property_files import load_properties
 from ottla.cli.table import Row, add_format, show_rows
 from ottla.cli.terminal import Terminal, check_reachable, interruptible, without_servers
+from ottla.clients.admin.descriptions import IDLE_STATES
 from ottla.clients.consumer.consumer import Consumer
 from ottla.clients.legacy import Blacklist, Whitelist
 from ottla.clients.producer.producer import Producer
 from ottla.errors import KafkaError
-from ottla.mirror.checkpoint import IDLE_STATES, commit_translated, read_checkpoints
+from ottla.mirror.checkpoint import commit_translated, read_checkpoints
 from ottla.mirror.failback import Failback
 from ottla.mirror.failover import rehearse
 from ottla.mirror.flow import parse_plan
@@ -233,7 +234,6 @@ def run_demo(terminal: Terminal) -> int:
 
 def fill_demo(servers: str) -> None:
     """The records, and a group that has read all of them."""
-
     with Producer(servers) as producer:
         for number in range(DEMO_RECORDS):
             producer.send(DEMO_PLACE.topic, f"/page/{number}", partition=DEMO_PLACE.partition)
@@ -297,7 +297,6 @@ def failover(flow: Flow, terminal: Terminal, is_rehearsal: bool, format: str) ->
 
     1 if a group cannot be moved, since it has members there.
     """
-
     with terminal.admin(*at(flow.target.settings("admin"))) as target:
         checkpoints = read_checkpoints(flow.target, flow.checkpoints_topic, SystemClock())
         found = rehearse(target, checkpoints)
@@ -323,7 +322,6 @@ def failback(
 
     1 if a group cannot be moved, since it has members at the source.
     """
-
     flow = plan.flow(name)
     ends = (flow.target.alias, flow.source.alias)
     reverse = next((f for f in plan.flows if (f.source.alias, f.target.alias) == ends), None)
@@ -457,7 +455,6 @@ def check(given: dict[str, Any]) -> None:
 
 def open_sources(given: dict[str, Any]) -> list[MirrorSource]:
     """The consumers of all source clusters; none stays open if one cannot be made."""
-
     white = given["whitelist"]
     topics = Blacklist(given["blacklist"]) if white is None else Whitelist(white)
     opened: list[MirrorSource] = []
@@ -479,7 +476,6 @@ def open_sources(given: dict[str, Any]) -> list[MirrorSource]:
 
 def open_producer(file: str) -> Producer:
     """The producer of a property file, which waits while the target is away."""
-
     settings = load_properties(file)
     servers = settings.get("bootstrap.servers") or settings.get("metadata.broker.list")
     if not servers:

@@ -14,8 +14,8 @@ from ottla.cli.property_files import command_settings
 from ottla.cli.table import TEXT, Row, cell, show_rows
 from ottla.cli.times import age_text, duration_ms, moment_text, timestamp_ms
 from ottla.cli.topic_views import with_leaders
+from ottla.clients.admin.descriptions import IDLE_STATES
 from ottla.clients.admin.offset_reset import (
-    RESETTABLE,
     OffsetReset,
     ResetScenario,
     new_offsets,
@@ -94,7 +94,7 @@ def reset_offsets(
     refused = 0
     for_person = arguments.format != TEXT or terminal.shows_results
     for group in groups:
-        if states[group] not in RESETTABLE:
+        if states[group] not in IDLE_STATES:
             terminal.note(
                 f"Error: Assignments can only be reset if the group '{group}' is inactive, "
                 f"but the current state is {states[group]}."

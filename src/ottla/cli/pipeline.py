@@ -231,7 +231,6 @@ def feeds_of(pipeline: Pipeline) -> list[str]:
 
 def _listed() -> Iterator[tuple[str, str, Pipeline | PipelineError]]:
     """Name, package and pipeline of all, or why it cannot be had: no one ends the list."""
-
     for name in PIPELINES:
         yield name, "ottla", load_pipeline(name)
     for name, points in installed_pipelines().items():
@@ -301,7 +300,6 @@ def _new(arguments: Namespace, terminal: Terminal) -> int:
 
 def pipeline_of(arguments: Namespace, terminal: Terminal) -> Pipeline:
     """The pipeline that is named, over the topics that it is to read."""
-
     if arguments.pipeline is None:
         raise UsageError(f"'{arguments.action}' needs the name of a pipeline")
     try:
@@ -324,7 +322,6 @@ def own_failures(pipeline: Pipeline, word: str, terminal: Terminal) -> Iterator[
 
     Of a query whose state is that of another one, or whose input is, it names the remedy.
     """
-
     try:
         yield
     except OutputGoneError as error:

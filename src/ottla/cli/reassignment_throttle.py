@@ -38,7 +38,6 @@ class ReassignmentThrottle:
         The limit is in force on all brokers when this returns. Each applies changes in their
         order, so one that has the rate has the throttled replicas, too.
         """
-
         changes: dict[ConfigResource, list[AlterConfigOp]] = {}
         for topic in sorted({partition.topic for partition in after}):
             mine = [partition for partition in sorted(after) if partition.topic == topic]
@@ -55,14 +54,12 @@ class ReassignmentThrottle:
 
     def change_rate(self, bytes_per_s: int) -> None:
         """Set the rate of the throttled replicas; it is in force when this returns."""
-
         rates = [AlterConfigOp(rate, str(bytes_per_s)) for rate in RATES]
         self.admin.incremental_alter_configs(dict.fromkeys(self._brokers(), rates))
         self._wait_for(str(bytes_per_s))
 
     def limit_log_dirs(self, bytes_per_s: int, brokers: Iterable[int]) -> None:
         """Limit the rate at which these brokers copy between their log directories."""
-
         change = [AlterConfigOp(LOG_DIR_RATE, str(bytes_per_s))]
         changes = {ConfigResource.broker(broker): change for broker in brokers}
         if changes:
@@ -85,7 +82,6 @@ class ReassignmentThrottle:
 
     def remove(self, topics: Iterable[str]) -> bool:
         """Remove the limit from these topics and all brokers; returns whether there was one."""
-
         existing = self.admin.list_topics()
         keys_of_brokers = (*RATES, LOG_DIR_RATE)
         names: dict[ConfigResource, tuple[str, ...]]

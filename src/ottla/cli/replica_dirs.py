@@ -30,7 +30,6 @@ class ReplicaDirs:
 
         A replica that its broker does not have yet will be created in its directory.
         """
-
         targets = {
             TopicPartitionReplica(partition.topic, partition.partition, broker): path
             for (partition, broker), path in wanted.items()

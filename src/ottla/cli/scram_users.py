@@ -57,7 +57,6 @@ def scram_changes(
 
 def alter_scram(admin: Admin, user: str, changes: Mapping[str, NewPassword | None]) -> None:
     """Make, replace and remove credentials by a broker."""
-
     admin.alter_user_scram_credentials(
         [
             UserScramCredential(user, mechanism, None)
@@ -72,7 +71,6 @@ def scram_stored(
     changes: Mapping[str, NewPassword | None], before: dict[str, str]
 ) -> dict[str, str]:
     """The settings of a user after the changes, as ZooKeeper keeps them."""
-
     after = dict(before)
     for mechanism, new in changes.items():
         if new is not None:

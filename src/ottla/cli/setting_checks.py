@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 def misspelt_settings(settings: Mapping[str, str]) -> Iterator[Finding]:
     """Settings that are nearly settings."""
-
     for name, value in settings.items():
         if name in BrokerConfig.known_names():
             continue
@@ -38,7 +37,6 @@ def misspelt_settings(settings: Mapping[str, str]) -> Iterator[Finding]:
 
 def parsed(settings: Mapping[str, str]) -> tuple[BrokerConfig, list[Finding]]:
     """The settings of a file, as far as their names and values are valid, and the findings."""
-
     misspelt = {name: list(misspelt_settings({name: settings[name]})) for name in settings}
     findings = [finding for each in misspelt.values() for finding in each]
     try:

@@ -129,7 +129,6 @@ def conclude(entries: list[Entry], page: Path, terminal: Terminal) -> int:
 
 def _check(arguments: Namespace) -> None:
     """Refuse options that contradict each other, before anything is started."""
-
     made_up = {"--duration": arguments.duration, "--rate": arguments.rate, "--seed": arguments.seed}
     if arguments.log is not None:
         for name, value in made_up.items():

@@ -274,7 +274,6 @@ COLLISION_WARNING = (
 
 def create_topic(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
     """Create the topic and say so."""
-
     name: str = arguments.topic
     if "." in name or "_" in name:
         terminal.print(COLLISION_WARNING)
@@ -346,7 +345,6 @@ def copy_topic(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
     Partition, key, value, headers and timestamp stay. Offsets do not where the log has gaps: of
     compaction, markers, and aborted transactions.
     """
-
     source, target = arguments.topic, arguments.to
     settings, servers = command_settings(arguments), bootstrap_server(arguments)
     with terminal.clients.consumer(servers, settings | READER_SETTINGS) as consumer:
@@ -362,7 +360,6 @@ def copy_topic(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
 
 def topic_like(admin: Admin, source: str, target: str) -> NewTopic:
     """A topic with as many partitions and replicas, and the settings made for the source."""
-
     partitions = admin.describe_topics([source])[source].partitions
     resource = ConfigResource.topic(source)
     settings = admin.describe_configs([resource])[resource]

@@ -208,7 +208,6 @@ def is_offline(arguments: Namespace) -> bool:
 
 async def stored_users(entities: EntityConfigs) -> Users:
     """The users in the registry and their credentials."""
-
     found: Users = {}
     for entity in await entities.client_entities():
         if entity.user and entity.client_id is None:

@@ -256,7 +256,6 @@ class VerifiableConsumer:
 
     def read(self, is_over: threading.Event) -> None:
         """Read until enough have come, or it is over."""
-
         events = self.events
 
         class Rebalances(RebalanceListener):

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 def place_of(arguments: Namespace) -> Place:
     """Where the table is."""
-
     return Place.of(arguments.table, key_values(arguments.storage_option))
 
 

@@ -90,7 +90,6 @@ class ZooKeeperServer:
 
     def start(self) -> None:
         """Start the process; `wait_until_ready` says when it serves."""
-
         claim_shared_folder(self.settings["dataDir"], "dataDir")
         command = self._command(java(), zookeeper_jars())
         require_free(self.host, self.port)
@@ -175,7 +174,6 @@ def zookeeper_jars() -> Path:
 
 def java() -> Path:
     """The `java` program; CommandError with a hint where to get it if it is missing."""
-
     try:
         return require_java()
     except JavaMissingError as error:

@@ -30,7 +30,6 @@ CONNECTION_TIMEOUT_S: Final = 30.0
 
 def address(text: str) -> tuple[tuple[str, ...], str]:
     """The servers and the chroot of a connect string."""
-
     try:
         return parse_connect("HOST:PORT", text)
     except ConfigError as error:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from ottla.clients.consumer.consumer_record import ConsumerRecord
 
+LARGEST_LETTER: Final = 16 << 20
+"""A letter is larger than its record: the broker says whether its topic has room."""
 HEADER_PREFIX: Final = "__connect.errors."
 SHORT_CHARACTERS: Final = 200
 """So much of a message is in a letter that was too large for its topic."""

@@ -11,14 +11,13 @@ from ottla.config.config_type import BOOLEAN, STRING
 from ottla.config.known_keys import DEFAULT_PRINCIPAL_BUILDER
 from ottla.config.rule import one_of
 from ottla.errors import ConfigError
+from ottla.structs import TOPIC_NAME
 
 AUTHORIZERS: Final = (
     "kafka.security.authorizer.AclAuthorizer",
     "kafka.security.auth.SimpleAclAuthorizer",
 )
 """Both of Kafka's names mean the same here: ACLs in the registry, at Kafka's paths."""
-
-_TOPIC: Final = r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}"
 
 ENFORCE: Final = "enforce"
 LOG: Final = "log"
@@ -84,7 +83,7 @@ class AuthorizerConfig(ConfigTable, group=True):
         is_own = builder not in ("", DEFAULT_PRINCIPAL_BUILDER)
         values["principal_builder_class"] = builder if is_own else None
         topic = values["ottla_audit_topic"] = values["ottla_audit_topic"].strip()
-        if topic and (topic.startswith("__") or not re.fullmatch(_TOPIC, topic)):
+        if topic and (topic.startswith("__") or not re.fullmatch(TOPIC_NAME, topic)):
             raise ConfigError(
                 f"ottla.audit.topic={topic}: must be the name of a topic: 1 to 249 letters, "
                 "digits, dots, underscores and hyphens, without two underscores at its beginning"

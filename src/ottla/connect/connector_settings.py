@@ -34,9 +34,7 @@ from ottla.connect.plugins import (
 from ottla.connect.topic_creation import topic_groups
 from ottla.connect.worker_clients import OVERRIDES, check_overrides
 from ottla.errors import ConfigError, KafkaError
-from ottla.structs import replace
-
-TOPIC_NAME: Final = r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}"
+from ottla.structs import TOPIC_NAME, replace
 
 OF_PARTS: Final = (
     "key.converter.",

@@ -15,11 +15,10 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.clients.consumer.consumer_record import ConsumerRecord
-from ottla.clients.dead_letter_headers import text_of
+from ottla.clients.dead_letter_headers import LARGEST_LETTER, text_of
 from ottla.clients.producer.transaction_manager import FATAL
 from ottla.config.connect_config import ConnectorConfig
 from ottla.connect.data import shown
-from ottla.connect.worker_clients import LARGEST_LETTER
 from ottla.errors import ErrorCode, KafkaError, RetriableError
 from ottla.network.timing import Backoff
 from ottla.runtime import Runtime

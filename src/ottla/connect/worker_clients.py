@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ottla.clients.admin.admin import Admin
 from ottla.clients.consumer.consumer import Consumer
+from ottla.clients.dead_letter_headers import LARGEST_LETTER
 from ottla.clients.producer.producer import Producer
 from ottla.config.config_def import dotted
 from ottla.config.config_type import INT_MAX
@@ -19,8 +20,6 @@ from ottla.config.connect_config import WorkerConfig
 from ottla.errors import ConfigError
 
 DEAD_LETTERS: Final = "dlq-producer"
-LARGEST_LETTER: Final = 16 << 20
-"""A dead letter is as large as the record was: the broker says whether its topic has room."""
 SECURITY: Final = ("security.", "ssl.", "sasl.")
 OF_PRINCIPALS: Final = ("security.protocol", "sasl.jaas.config", "sasl.mechanism")
 OVERRIDES: Final = ("producer.override.", "consumer.override.", "admin.override.")

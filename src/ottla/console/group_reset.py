@@ -6,8 +6,8 @@ import shlex
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ottla.clients.admin.descriptions import IDLE_STATES
 from ottla.clients.admin.offset_reset import (
-    RESETTABLE,
     OffsetReset,
     ResetScenario,
     new_offsets,
@@ -79,7 +79,7 @@ async def reset_form(visit: Visit) -> Data:
         "group": group_id,
         "state": look.group.state,
         "members": [each.client_id for each in look.group.members],
-        "allowed": look.group.state in RESETTABLE,
+        "allowed": look.group.state in IDLE_STATES,
         "topics": topics,
         "topic": topic,
         "to": scenario,
@@ -183,7 +183,7 @@ async def reset(visit: Visit) -> ChangeOutcome:
     """Commit the offsets of the plan that was shown, if the group has no members."""
     group_id, topic = group_id_of(visit), visit.form.get("topic", "")
     look = await existing(visit, group_id)
-    if look.group.state not in RESETTABLE:
+    if look.group.state not in IDLE_STATES:
         raise Refused(
             f"group {group_id} is {look.group.state}: offsets can be reset once its "
             f"{len(look.group.members)} members have stopped"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.clients.admin.descriptions import REBALANCING_STATES
 from ottla.structs import NO_LEADER, TopicPartition, Value, field
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ LEAST_SKEWED: Final = 50
 REBALANCES: Final = 3
 NAMED: Final = 3
 """So many partitions, keys or members are named in a sentence; of more, the number is given."""
-REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 
 
 class WaitingRecord(NamedTuple):
@@ -259,7 +259,7 @@ def nobody_reads(seen: Observations) -> Cause | None:
 
     Programs that assign partitions by themselves commit without being members.
     """
-    if seen.state in REBALANCING:
+    if seen.state in REBALANCING_STATES:
         return None
     idle = [
         partition

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from ottla.console.lag_causes import REBALANCING, Rebalance
+from ottla.clients.admin.descriptions import REBALANCING_STATES
+from ottla.console.lag_causes import Rebalance
 
 MOST_REBALANCES: Final = 50
 
@@ -36,8 +37,8 @@ class MembershipLog:
             return
         joined = tuple(sorted(now.members[each] for each in now.members.keys() - last.members))
         left = tuple(sorted(last.members[each] for each in last.members.keys() - now.members))
-        runs = now.state in REBALANCING
-        ran = last.state in REBALANCING
+        runs = now.state in REBALANCING_STATES
+        ran = last.state in REBALANCING_STATES
         if ran and self._rebalances and (joined or left):
             before = self._rebalances.pop()
             joined, left = (*before.joined, *joined), (*before.left, *left)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.console.page import ConsolePage, Data, Visit
 from ottla.console.refusals import NotFound
@@ -51,8 +51,8 @@ class TopicList:
     """The page `/topics`, and where the search box at the top leads."""
 
     def __init__(self) -> None:
-        self._sorts: dict[str, Callable[[TopicInfo, Rates], object]] = {
-            "name": lambda info, rates: info.name,
+        self._sorts: dict[str, Callable[[TopicInfo, Rates], tuple[Any, ...]]] = {
+            "name": lambda info, rates: (info.name,),
             "partitions": lambda info, rates: (-len(info.partitions), info.name),
             "replicas": lambda info, rates: (-replicas_of(info), info.name),
             "rate": lambda info, rates: (-(rates.now(info.name) or 0), info.name),
@@ -66,7 +66,7 @@ class TopicList:
         every = [each for each in cluster.topics.values() if with_internal or not each.is_internal]
         found = [each for each in every if window.has(each.name)]
         key, rates = self._sorts[window.sort], visit.cluster.rates
-        found.sort(key=lambda info: key(info, rates))  # type: ignore[arg-type, return-value]
+        found.sort(key=lambda info: key(info, rates))
         rows = await self._rows(visit, found[window.first : window.first + WINDOW])
         return {
             **window.data(len(found), len(every)),

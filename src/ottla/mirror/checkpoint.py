@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Self, TypeVar
 
 from ottla.clients.admin.admin import Admin
+from ottla.clients.admin.descriptions import IDLE_STATES
 from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.producer.producer import Producer
 from ottla.errors import KafkaError
@@ -41,7 +42,6 @@ BEAN: Final = BeanKind(
     "A partition of a group that a mirror translates.",
     values=(LATENCY,),
 )
-IDLE_STATES: Final = ("Empty", "Dead")
 Decode = Callable[[bytes | None, bytes | None], T | None]
 VERSION: Final = 0
 _VERSION: Final = struct.Struct(">h")

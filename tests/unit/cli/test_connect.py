@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ottla import Admin, NewTopic, Producer
+from ottla.clients.dead_letter_headers import LARGEST_LETTER
 from ottla.connect.connect_worker import ConnectWorker
 from ottla.connect.tolerance import FOR_LETTERS
-from ottla.connect.worker_clients import LARGEST_LETTER
 from ottla.security.acls import (
     AccessControlEntry,
     AclBinding,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.config.known_keys import shown
@@ -127,6 +127,16 @@ class AlterConfigOp(NamedTuple):
     def __repr__(self) -> str:
         text = self.value and shown(self.name, self.value)
         return f"AlterConfigOp(name={self.name!r}, value={text!r}, op={self.op!r})"
+
+
+IDLE_STATES: Final = ("Empty", "Dead")
+"""A group without members: others may change its offsets."""
+REBALANCING_STATES: Final = (
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+)
 
 
 class GroupListing(NamedTuple):

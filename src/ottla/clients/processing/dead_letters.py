@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.clients.aio.producer import Producer
-from ottla.clients.dead_letter_headers import FailedStep, letter_headers
+from ottla.clients.dead_letter_headers import LARGEST_LETTER, FailedStep, letter_headers
 from ottla.clients.serialization import SerializationError
 from ottla.errors import ErrorCode, KafkaError
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 CONNECTION: Final = ("bootstrap.servers", "client.id", "security.", "ssl.", "sasl.")
 """The settings that a producer of dead letters has in common with the consumer."""
-LARGEST_LETTER: Final = 16 << 20
-"""A letter is larger than its record: the broker says whether its topic has room."""
 
 
 class DeadLetters:

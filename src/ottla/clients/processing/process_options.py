@@ -9,13 +9,13 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.errors import ConfigError
+from ottla.structs import TOPIC_NAME
 
 if TYPE_CHECKING:
     from ottla.clients.consumer.consumer_record import ConsumerRecord
     from ottla.clients.consumer.subscription_state import SubscriptionState
 
 ORDERS = ("key", "partition")
-TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class ProcessOptions(NamedTuple):
@@ -55,7 +55,7 @@ class ProcessOptions(NamedTuple):
 
     @staticmethod
     def _check_dead_letters(topic: object, subscriptions: SubscriptionState) -> None:
-        if not isinstance(topic, str) or not TOPIC.fullmatch(topic):
+        if not isinstance(topic, str) or not re.fullmatch(TOPIC_NAME, topic):
             raise ConfigError(
                 f"dead_letters={topic!r}: must be a topic's name, of at most 249 letters, digits, "
                 "'.', '_' and '-'"
