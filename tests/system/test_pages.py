@@ -192,6 +192,7 @@ def test_report_is_seen_by_everyone(looked_at, name):
     assert looked_at(name, report_of(name)) == []
 
 
+@pytest.mark.wide
 def test_report_of_a_run_under_way_is_seen_by_everyone(looked_at):
     """The page that loads itself again has no fault either."""
     assert looked_at("web_traffic-running", report_of("web_traffic", refresh_s=600)) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from breadth import some
 
 import ottla
 from ottla.cli.main import main
@@ -36,7 +37,7 @@ def rows(frame):
     return sorted(str(row.asDict()) for row in frame.collect())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some(NAMES))
 def test_stream_comes_to_what_the_functions_make_of_all_input(spark, servers, tmp_path, name):
     """Over several batches and a restart, with state carried on."""
     pipeline = load_pipeline(name)

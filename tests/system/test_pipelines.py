@@ -105,6 +105,7 @@ def test_news_feed_of_the_log(requests, run, access_log):
     assert len(feeds) > 100
 
 
+@pytest.mark.wide
 def test_ranking_of_the_log(requests, run, access_log):
     """Views, click-throughs, votes, scores and ranks of all pages, and of the last hour's."""
     counts = defaultdict(Counter)
@@ -139,6 +140,7 @@ def ranked(counts):
     return {(rank, row[1], -row[0], *row[2:]) for rank, row in enumerate(sorted(rows), 1)}
 
 
+@pytest.mark.wide
 def test_crawlers_of_the_log(requests, run, access_log):
     """Each minute in which a client breaks a rule is an offence, and puts it on the blocklist."""
     limits = {"crawler": 20, "rate-limit": 1, "spam": 0}

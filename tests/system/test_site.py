@@ -25,6 +25,7 @@ LOG_LINES = 400
 AS_FAST_AS_IT_GOES = 1e9
 
 
+@pytest.mark.wide
 def test_u01_readers_are_independent_and_lose_nothing(java, fork_server, tmp_path):
     """Killed in the middle, all of them: each result has every record once, as computed here."""
     said: list[str] = []
@@ -76,7 +77,6 @@ class SparkHere:
         self.running.join()
 
 
-@pytest.mark.wide
 def test_log_is_replayed_to_all_readers(lent_session, access_log, tmp_path, monkeypatch):
     """A real log: every line is read by each reader of page views, and figures are the log's."""
     process = whole_site._Process

@@ -96,6 +96,7 @@ def publish(servers, lines):
             producer.send(LINES, line, partition=number % 3)
 
 
+@pytest.mark.wide
 def test_interrupted_stream_is_complete_after_a_restart(spark, servers, tmp_path):
     """Where a run broke off, the next one goes on: nothing is lost, and nothing there twice."""
     lines = [GOOD, b"rubbish \xff"] * 10

@@ -52,6 +52,7 @@ def index(tmp_path: Path) -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.wide
 def test_own_wheel_is_installed_and_only_its_needs_come_from_the_index(
     tmp_path: Path, index: str
 ) -> None:

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from breadth import some
 
 from ottla import (
     Admin,
@@ -191,7 +192,7 @@ def works(member):
     return lambda: len(member.all("committed")) > before
 
 
-@pytest.mark.parametrize("libraries", [LIBRARIES, CONSUMER_PROTOCOL])
+@pytest.mark.parametrize("libraries", some([LIBRARIES, CONSUMER_PROTOCOL]))
 def test_no_record_is_lost_or_committed_twice_while_members_come_and_go(group, libraries):
     """Each stalls until its group goes on without it, and one is killed."""
     group.give_sessions(SHORT_SESSION_MS)

@@ -58,6 +58,7 @@ def test_what_changes_nothing_has_a_reason(spark):
     assert plan.toString().count("from_json") == 2, "as a row, and as it was given"
 
 
+@pytest.mark.wide
 def test_table_is_what_the_newest_changes_say(spark, broker, tmp_path):
     """Upserts and deletes over several batches, one of which Spark runs again."""
     pipeline, servers = load_pipeline("change_capture"), broker.bootstrap_servers

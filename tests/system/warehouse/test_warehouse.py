@@ -254,6 +254,7 @@ def test_topic_is_loaded_into_a_table_under_one_name(broker, topic, load, kind, 
         load(home=home)
 
 
+@pytest.mark.wide
 def test_keys_that_grow_go_on(spark, home):
     """A merge widens the table and what is known of the keys that were taken out."""
     columns = "deleted boolean, timestamp timestamp, partition int, offset long"

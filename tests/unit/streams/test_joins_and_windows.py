@@ -23,6 +23,7 @@ SECOND = timedelta(seconds=1)
 TEN = WindowedSerde(Serdes.string(), 10_000)
 
 
+@pytest.mark.wide
 def test_updates_of_a_window_come_until_its_grace_is_over(spark, tmp_path):
     """Every micro-batch updates; suppress waits for the end; what is late does not count."""
     builder = StreamsBuilder("app")
@@ -120,6 +121,7 @@ def test_tables_are_joined_change_by_change(spark, tmp_path):
     assert changes == [("k", "ax"), ("k", "bx"), ("k", None)]
 
 
+@pytest.mark.wide
 def test_a_fold_keeps_its_aggregate_over_restarts(spark, tmp_path):
     """Each micro-batch emits the keys that it has changed."""
     builder = StreamsBuilder("app")

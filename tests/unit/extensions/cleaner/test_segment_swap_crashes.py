@@ -90,7 +90,7 @@ class Death(NamedTuple):
         return CleanerWorld(runtime=runtime)
 
 
-@pytest.fixture(scope="module", params=OPERATIONS)
+@pytest.fixture(scope="module", params=some(OPERATIONS))
 def deaths(request) -> list[Death]:
     """One at each call of an operation, and the life in which it never failed."""
     found, died = [], True
