@@ -17,15 +17,19 @@ from ottla.cli.options import (
     bootstrap_server,
 )
 from ottla.cli.property_files import command_settings
+from ottla.config.jaas import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Mapping
 
     from ottla.cli.terminal import Terminal
     from ottla.console.console_settings import ConsoleSettings
 
 LISTEN: Final = "127.0.0.1:8090"
 MOST_PORT: Final = 65_535
+BY_PASSWORD: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512)
+OF_ONE_USER: Final = {"sasl.jaas.config", "sasl.username", "sasl.password"}
 
 
 class ConsoleCommand(Command):
@@ -34,6 +38,7 @@ class ConsoleCommand(Command):
     name = "console"
     examples = (
         "ottla console",
+        "ottla console -b kafka-1:9092 --login SCRAM-SHA-512",
         "ottla console -b kafka-1:9092 --read-only --mask 'orders.*:value.card'",
     )
     default_log_level = "INFO"
@@ -55,6 +60,13 @@ class ConsoleCommand(Command):
             parser,
             "--no-token",
             "Let in every browser of this machine; else only one that opens the printed URL.",
+        )
+        parser.add_argument(
+            "--login",
+            choices=BY_PASSWORD,
+            help="Ask each browser for a name and a password of the cluster, by this mechanism of "
+            "SASL; its ACLs decide what a page shows and does. It is so as well where the file of "
+            "--command-config has sasl.mechanism, but no name.",
         )
         add_repeated(
             parser, "--host-name", "NAME", "A further name by which browsers may call the console."
@@ -116,19 +128,43 @@ def settings_of(arguments: Namespace) -> ConsoleSettings:
     host, port = listen_address(arguments.listen)
     if not is_loopback(host):
         check_protection(arguments)
+    client = client_settings(arguments)
+    has_login = is_for_login(client)
+    if has_login and arguments.connect:
+        raise UsageError("--connect: a worker of Connect has no ACLs, so it is not for --login")
     return ConsoleSettings(
         bootstrap_servers=bootstrap_server(arguments),
-        client=command_settings(arguments),
+        client=client,
         host=host,
         port=port,
         name=arguments.name or "",
         names=tuple(arguments.host_name),
-        has_token=not arguments.no_token,
+        has_token=not arguments.no_token and not has_login,
+        has_login=has_login,
         read_only=arguments.read_only,
         hide_records=arguments.hide_records,
         masks=tuple(map(mask_of, arguments.mask)),
         connect=arguments.connect or "",
     )
+
+
+def client_settings(arguments: Namespace) -> dict[str, str]:
+    """The settings of clients, by which users log in where --login says so."""
+    client = command_settings(arguments)
+    if arguments.login is None:
+        return client
+    if given := sorted(OF_ONE_USER & client.keys()):
+        raise UsageError(f"--login: {given[0]} must not be set, as each user has a name")
+    is_encrypted = "SSL" in client.get("security.protocol", "")
+    protocol = "SASL_SSL" if is_encrypted else "SASL_PLAINTEXT"
+    return client | {"security.protocol": protocol, "sasl.mechanism": arguments.login}
+
+
+def is_for_login(client: Mapping[str, str]) -> bool:
+    """Whether clients of these settings lack nothing but the name and password of a user."""
+    is_sasl = client.get("security.protocol", "").startswith("SASL_")
+    by_password = client.get("sasl.mechanism") in BY_PASSWORD
+    return is_sasl and by_password and not OF_ONE_USER & client.keys()
 
 
 def connect_url(text: str) -> str:

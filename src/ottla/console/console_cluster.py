@@ -21,7 +21,7 @@ from ottla.clients.metadata import Cluster, Metadata, TopicInfo
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetSpec, list_offsets
 from ottla.config.client_config import AdminConfig
 from ottla.console.asked import AskingClient, CountingNetwork
-from ottla.console.pacing import MOST_PAUSE_MS, SHARE
+from ottla.console.pacing import MOST_PAUSE_MS, SHARE, pause_after
 from ottla.console.rates import Rates
 from ottla.console.refusals import NotFound
 from ottla.errors import ErrorCode, KafkaError
@@ -46,28 +46,57 @@ CLIENT_SETTINGS: Final = {
 """A person waits no longer than this for a page; what is given on the command line wins."""
 
 
-class ConsoleCluster:
-    """Lives on one loop; close it there."""
+class SharedLimits:
+    """What all clusters of one console share, so that its work stays bounded by them together."""
 
-    def __init__(self, runtime: Runtime, settings: ConsoleSettings) -> None:
+    def __init__(self) -> None:
+        self.searches = asyncio.Semaphore(SEARCHES_AT_ONCE)
+        self.open_streams = 0
+        """How many pages follow a topic now."""
+        self.collecting = 0
+        """How many clusters look at the brokers by themselves."""
+
+
+class ConsoleCluster:
+    """Lives on one loop; close it there. All that it keeps was shown to one user of the brokers.
+
+    `login` are the settings of the clients of that user, over those of the console; no other object
+    of the console keeps them.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        settings: ConsoleSettings,
+        login: Mapping[str, str] | None = None,
+        limits: SharedLimits | None = None,
+    ) -> None:
         self.network = CountingNetwork(runtime.network)
         self.runtime = replace(runtime, network=self.network)
-        own = {**CLIENT_SETTINGS, **settings.client}
+        own = {**CLIENT_SETTINGS, **settings.client, **(login or {})}
         self.client_settings = own | {"bootstrap.servers": settings.bootstrap_servers}
         config = AdminConfig.parse(self.client_settings)
         self.client = AskingClient(self.runtime, config)
         self.admin = AdminClient(self.runtime, config, self.client)
         self.all_topics = AllTopics(self.client)
         self._worked_out: dict[Callable[[Cluster], Any], tuple[Cluster, Any]] = {}
-        self.open_streams = 0
-        """How many pages follow a topic now."""
-        self.searches = asyncio.Semaphore(SEARCHES_AT_ONCE)
-        self.rates = Rates(self.runtime, self.snapshot, self.ends, self.offsets_at)
+        self._is_of_user = login is not None
+        self.limits = limits or SharedLimits()
+        self.is_closed = False
+        self.rates = Rates(self.runtime, self.snapshot, self.ends, self.offsets_at, self.pause_ms)
         self._parts: dict[Callable[[ConsoleCluster], Any], Any] = {}
+        self._collecting: list[asyncio.Task[None]] = []
 
-    def start(self) -> None:
-        """Begin to watch how much comes in."""
-        self.runtime.scheduler.spawn(self.rates.run(), "watch the ends of logs")
+    def start(self, collectors: Iterable[Callable[[ConsoleCluster], Any]] = ()) -> None:
+        """Begin to watch how much comes in, and what collectors collect: the parts that `run`."""
+        self.limits.collecting += 1
+        collecting: list[Any] = [self.rates, *map(self.part, collectors)]
+        spawn = self.runtime.scheduler.spawn
+        self._collecting = [spawn(each.run(), type(each).__name__) for each in collecting]
+
+    def pause_ms(self, took_ms: int, every_ms: int) -> int:
+        """How long a collector rests; all clusters of the console share the 1 % of the brokers."""
+        return pause_after(took_ms * max(1, self.limits.collecting), every_ms)
 
     def part(self, kind: Callable[[ConsoleCluster], P]) -> P:
         """The one object of a class that is made of a cluster, for all pages; made when needed."""
@@ -128,7 +157,8 @@ class ConsoleCluster:
             await self.all_topics.fetch_one(name)
             found = self.all_topics.cluster.topics.get(name)
         if found is None or found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise NotFound(f"There is no topic {name}.", self._near(name))
+            hidden = ", or this user may not see it" if self._is_of_user else ""
+            raise NotFound(f"There is no topic {name}{hidden}.", self._near(name))
         if found.error is not ErrorCode.NONE:
             raise KafkaError.of(found.error, f"topic {name}: {found.error.sentence}")
         return found
@@ -179,6 +209,15 @@ class ConsoleCluster:
         return {f"/t/{each}/records": each for each in near}
 
     def close(self) -> None:
+        """End its collectors, and close its connections; the login is forgotten."""
+        self.is_closed = True
+        if self._collecting:
+            self.limits.collecting -= 1
+        for each in self._collecting:
+            each.cancel()
+        self._collecting = []
+        self._parts.clear()
+        self.client_settings.clear()
         self.all_topics.close()
         self.admin.close()
 

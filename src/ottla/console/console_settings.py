@@ -29,12 +29,19 @@ class ConsoleSettings(Value, frozen=True):
     """Host names besides localhost and addresses by which browsers may call it."""
     has_token: bool = True
     """Whether a browser is let in by a token only."""
+    has_login: bool = False
+    """Whether each user logs in with a name and a password of the cluster (SASL)."""
     read_only: bool = False
     hide_records: bool = False
     """Whether keys, values and headers of records are shown nowhere."""
     masks: tuple[Mask, ...] = ()
     connect: str = ""
     """The URL of a worker of Kafka Connect, whose connectors have pages; empty for none."""
+
+    @property
+    def shown_name(self) -> str:
+        """The name at the top of each page."""
+        return self.name or self.bootstrap_servers
 
     @property
     def shows_all_of_records(self) -> bool:

@@ -6,8 +6,9 @@ import json
 import logging
 import re
 import shlex
+from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import quote, urlencode
 from zlib import crc32
 
@@ -29,6 +30,8 @@ from ottla.console.abandoned import BrowserGone, unless_gone
 from ottla.console.asked import PageRequests, current
 from ottla.console.formats import FILTERS, printable
 from ottla.console.gate import STATIC, Gate
+from ottla.console.http_forms import TWIN, own_path, wants_json
+from ottla.console.login import LoginDesk, path_of
 from ottla.console.page import (
     RAIL,
     ConsoleChange,
@@ -40,11 +43,20 @@ from ottla.console.page import (
 )
 from ottla.console.refusals import NotFound, Refused
 from ottla.console.sessions import BrowserSession, Sessions
-from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.console.user_sessions import UserSessions
+from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError, SaslAuthenticationError
 from ottla.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Callable,
+        Collection,
+        Iterable,
+        Mapping,
+        Sequence,
+    )
 
     from starlette.requests import Request
     from starlette.types import ASGIApp
@@ -56,7 +68,6 @@ logger = logging.getLogger(__name__)
 audit = logging.getLogger("ottla.console.audit")
 
 HERE: Final = Path(__file__).parent
-TWIN: Final = ".json"
 PLACE: Final = re.compile(r"\{(\w+)\}")
 THEMES: Final = ("light", "dark", "auto")
 THEME_COOKIE: Final = "ottla-theme"
@@ -120,6 +131,8 @@ class FrameData(NamedTuple):
     """The parts of a topic: their names, and their paths with `{topic}`."""
     paths: Collection[str]
     """The paths of all pages and streams that there are."""
+    user: str
+    """The name of the user who is logged in; empty where nobody logs in."""
     version: str = __version__
 
     @property
@@ -133,14 +146,16 @@ class ConsoleApp:
 
     def __init__(
         self,
-        cluster: ConsoleCluster,
+        cluster: ConsoleCluster | None,
         settings: ConsoleSettings,
         sessions: Sessions,
         pages: Iterable[ConsolePage],
         changes: Iterable[ConsoleChange] = (),
         streams: Iterable[ConsoleStream] = (),
     ) -> None:
-        self.cluster = cluster
+        """`cluster` is that of all browsers; None where each logs in, and its session has one."""
+        self._cluster = cluster
+        self._sessions = sessions
         self.settings = settings
         self._pages = list(pages)
         self._tabs = [(each.tab, each.path) for each in self._pages if each.tab]
@@ -150,7 +165,17 @@ class ConsoleApp:
             routes=self._routes(changes, streams),
             exception_handlers={404: self._no_page, 405: self._no_page},
         )
-        self.asgi: ASGIApp = Gate(GZipMiddleware(app, 2048, 4), settings, sessions, self._locked)
+        desk = None
+        if isinstance(sessions, UserSessions):
+            desk = LoginDesk(sessions, settings, self.render)
+        packed = GZipMiddleware(app, 2048, 4)
+        self.asgi: ASGIApp = Gate(packed, settings, sessions, self._locked, desk)
+
+    @property
+    def cluster(self) -> ConsoleCluster:
+        """The cluster of all browsers, where they do not log in."""
+        assert self._cluster is not None, "each session has its own"
+        return self._cluster
 
     def _routes(
         self, changes: Iterable[ConsoleChange], streams: Iterable[ConsoleStream]
@@ -188,19 +213,24 @@ class ConsoleApp:
             if last := request.headers.get("last-event-id"):
                 visit = visit._replace(query={**visit.query, "last": last})
             events = stream.events(visit, self.render)
-            return StreamingResponse(as_text(events), media_type="text/event-stream")
+            lasting = until_closed(events, visit.cluster)
+            return StreamingResponse(as_text(lasting), media_type="text/event-stream")
 
         return Route(stream.path, begin)
 
     def _visit(self, request: Request) -> Visit:
         form = getattr(request.state, "form", {})
         query = dict(request.query_params)
-        return Visit(self.cluster, self.settings, request.path_params, query, form)
+        return Visit(self._cluster_of(request), self.settings, request.path_params, query, form)
+
+    def _cluster_of(self, request: Request) -> ConsoleCluster:
+        session: BrowserSession = request.state.session
+        return self.cluster if session.login is None else session.login.cluster
 
     async def _show(self, page: ConsolePage, request: Request, as_json: bool) -> Response:
-        asked = PageRequests(self.cluster.network)
-        current.set(asked)
         visit = self._visit(request)
+        asked = PageRequests(visit.cluster.network)
+        current.set(asked)
         try:
             data = await unless_gone(request.receive, page.load(visit))
         except BrowserGone:
@@ -215,8 +245,8 @@ class ConsoleApp:
         return HTMLResponse(self.render(page.template, {**data, "frame": frame, "visit": visit}))
 
     async def _change(self, change: ConsoleChange, request: Request) -> Response:
-        current.set(PageRequests(self.cluster.network))
         visit = self._visit(request)
+        current.set(PageRequests(visit.cluster.network))
         try:
             outcome = await change.run(visit)
         except (NotFound, Refused, KafkaError) as error:
@@ -224,7 +254,7 @@ class ConsoleApp:
         said = {"by": _peer(request), "subject": outcome.subject}
         line = said | {"old": outcome.old, "new": outcome.new}
         audit.info("%s: %s", outcome.action, json.dumps(line, ensure_ascii=True, default=str))
-        await self.cluster.changed()
+        await visit.cluster.changed()
         if wants_json(request):
             return json_answer({"message": outcome.message, "location": outcome.location})
         request.state.session.messages.append(outcome.message)
@@ -234,9 +264,7 @@ class ConsoleApp:
         """Remember the theme; a path of this console follows."""
         form = request.state.form
         theme = form.get("theme", "auto")
-        back = form.get("back", "/")
-        is_own = back.startswith("/") and not back.startswith(("//", "/\\"))
-        answer = RedirectResponse(back if is_own else "/", 303)
+        answer = RedirectResponse(own_path(form.get("back", "/")), 303)
         if theme in THEMES:
             answer.set_cookie(THEME_COOKIE, theme, max_age=A_YEAR_S, httponly=True, samesite="lax")
         return answer
@@ -250,8 +278,11 @@ class ConsoleApp:
     def _failed(
         self, error: Exception, request: Request, as_json: bool, asked: PageRequests | None = None
     ) -> Response:
-        """The page of an error, with its status."""
-        status, message = status_of(error), getattr(error, "message", str(error))
+        """The page of an error, with its status; the login where the brokers want one anew."""
+        if isinstance(error, SaslAuthenticationError) and request.state.session.login is not None:
+            self._sessions.end(request.state.session)
+            return RedirectResponse(path_of(request), 303)
+        status, message = status_of(error), message_of(error)
         near = getattr(error, "near", {})
         if as_json:
             return json_answer({"error": message, "near": list(near.values())}, status)
@@ -273,7 +304,7 @@ class ConsoleApp:
         theme = request.cookies.get(THEME_COOKIE, "auto")
         return FrameData(
             title,
-            self.settings.name or self.settings.bootstrap_servers,
+            self.settings.shown_name,
             self._rail(rail),
             session,
             messages,
@@ -288,6 +319,7 @@ class ConsoleApp:
             not self.settings.hide_records,
             self._tabs,
             self._paths,
+            session.login.name if session.login is not None else "",
         )
 
     def _rail(self, here: str) -> list[RailEntry]:
@@ -326,10 +358,13 @@ def status_of(error: Exception) -> int:
     return 403 if code in DENIED else 404 if code in GONE else 502
 
 
-def wants_json(request: Request) -> bool:
-    """Whether a program asks, that prefers JSON to HTML."""
-    accepted = request.headers.get("accept", "")
-    return "application/json" in accepted and "text/html" not in accepted
+def message_of(error: Exception) -> str:
+    """The sentence of a page that failed; it says so where a right was missing."""
+    message: str = getattr(error, "message", str(error))
+    if isinstance(error, KafkaError) and error.error in DENIED:
+        sentence = error.error.sentence
+        return message if sentence.rstrip(".") in message else f"{sentence} ({message})"
+    return message
 
 
 def json_answer(data: Mapping[str, Any], status: int = 200) -> Response:
@@ -378,6 +413,18 @@ def static_paths() -> Callable[[str], str]:
     return lambda name: f"/static/{name}?{sums[name]:08x}"
 
 
+async def until_closed(
+    events: AsyncIterator[StreamEvent], cluster: ConsoleCluster
+) -> AsyncIterator[StreamEvent]:
+    """The events of a stream, as long as the session lasts that has this view of the cluster."""
+    async with aclosing(cast("AsyncGenerator[StreamEvent]", events)) as found:
+        async for event in found:
+            if cluster.is_closed:
+                yield StreamEvent("end", "You are not logged in any more.")
+                return
+            yield event
+
+
 async def as_text(events: AsyncIterator[StreamEvent]) -> AsyncIterator[str]:
     """Events in the format of `text/event-stream`."""
     async for event in events:
@@ -390,4 +437,7 @@ async def as_text(events: AsyncIterator[StreamEvent]) -> AsyncIterator[str]:
 
 
 def _peer(request: Request) -> str:
-    return request.client.host if request.client is not None else "unknown"
+    """The user, if there are logins, and the address."""
+    address = request.client.host if request.client is not None else "unknown"
+    login = request.state.session.login
+    return address if login is None else f"{login.name} at {address}"

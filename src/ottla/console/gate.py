@@ -6,28 +6,28 @@ that session. Each answer has the headers that keep a page from running anything
 
 from __future__ import annotations
 
-import hmac
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl, urlencode
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
+from ottla.console.http_forms import cookie_of, cookie_text, form_of
+from ottla.console.login import LOGIN, LOGOUT
 from ottla.console.refusals import Refused
 from ottla.security.http_guard import HttpGuard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from ottla.console.console_settings import ConsoleSettings
-    from ottla.console.sessions import Sessions
+    from ottla.console.login import LoginDesk
+    from ottla.console.sessions import BrowserSession, Sessions
 
 STATIC: Final = "/static/"
-MOST_FORM_BYTES: Final = 2 * 1024 * 1024
-MOST_FIELDS: Final = 200
 CSP: Final = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -39,6 +39,8 @@ HEADERS: Final = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
+BY_ITSELF: Final = "x-refresh"
+"""The header with which a page asks for itself again, while nobody does anything."""
 FOREVER: Final = "public, max-age=31536000, immutable"
 
 
@@ -51,12 +53,14 @@ class Gate:
         settings: ConsoleSettings,
         sessions: Sessions,
         locked: Callable[[], Response],
+        desk: LoginDesk | None = None,
     ) -> None:
-        """`locked` makes the answer to a browser that was not let in."""
+        """`locked` makes the answer to a browser that was not let in; a `desk` lets it log in."""
         self._app = app
         self._sessions = sessions
         self._locked = locked
-        self._cookie = f"ottla-console-{settings.port}"  # cookies know no ports
+        self._desk = desk
+        self._cookie = cookie_of(settings)
         self._guard = HttpGuard(names=settings.names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,7 +74,7 @@ class Gate:
             await answer(scope, receive, send)
             return
         if cookie is not None:
-            send = self._giving(send, self._setting(cookie, scope))
+            send = self._giving(send, cookie_text(self._cookie, cookie, HTTPConnection(scope)))
         await self._app(scope, receive, send)
 
     async def _look(self, scope: Scope, receive: Receive) -> tuple[Response | None, str | None]:
@@ -83,7 +87,10 @@ class Gate:
             return None, None
         connection = HTTPConnection(scope)
         given = None
-        session = self._sessions.find(connection.cookies.get(self._cookie, ""))
+        is_person = BY_ITSELF not in headers
+        session = self._sessions.find(connection.cookies.get(self._cookie, ""), is_person)
+        if self._desk is not None and (session is None or scope["path"] == LOGIN):
+            return await self._at_desk(self._desk, connection, receive, session is not None), None
         if token := connection.query_params.get("token"):
             return self._enter(token, connection, session is not None), None
         if session is None:
@@ -97,7 +104,26 @@ class Gate:
                 scope["state"]["form"] = await form_of(receive, headers, session.csrf)
             except Refused as error:
                 return PlainTextResponse(error.message + "\n", error.status), None
+            if self._desk is not None and scope["path"] == LOGOUT:
+                return self._leave(session), None
         return None, given
+
+    async def _at_desk(
+        self, desk: LoginDesk, asked: HTTPConnection, receive: Receive, is_in: bool
+    ) -> Response:
+        """The form, or the way in: with the cookie of a session that is new."""
+        if is_in:
+            return RedirectResponse("/", 303)
+        answer, cookie = await desk.answer(asked, receive)
+        if cookie:
+            answer.headers.append("set-cookie", cookie_text(self._cookie, cookie, asked))
+        return answer
+
+    def _leave(self, session: BrowserSession) -> Response:
+        self._sessions.end(session)
+        answer = RedirectResponse("/", 303)
+        answer.delete_cookie(self._cookie)
+        return answer
 
     def _enter(self, token: str, asked: HTTPConnection, is_in: bool) -> Response:
         """The page without the token in its address; a browser that is in may show a used one."""
@@ -109,12 +135,8 @@ class Gate:
         path = "/" + asked.scope["path"].lstrip("/\\")
         answer = RedirectResponse(path + (f"?{urlencode(query)}" if query else ""), 303)
         if cookie is not None:
-            answer.headers.append("set-cookie", self._setting(cookie, asked.scope))
+            answer.headers.append("set-cookie", cookie_text(self._cookie, cookie, asked))
         return answer
-
-    def _setting(self, cookie: str, scope: Scope) -> str:
-        secure = "; Secure" if scope["scheme"] == "https" else ""
-        return f"{self._cookie}={cookie}; HttpOnly; Path=/; SameSite=strict{secure}"
 
     def _giving(self, send: Send, text: str) -> Send:
 
@@ -137,26 +159,3 @@ def _with_headers(send: Send, is_static: bool) -> Send:
         await send(message)
 
     return with_headers
-
-
-async def form_of(receive: Receive, headers: Mapping[str, str], csrf: str) -> dict[str, str]:
-    """The fields of a form; Refused without the session's CSRF token, or where it is too large."""
-    body = bytearray()
-    while True:
-        message: dict[str, Any] = dict(await receive())
-        if message["type"] == "http.disconnect":
-            raise Refused("the browser has gone")
-        body += message.get("body", b"")
-        if len(body) > MOST_FORM_BYTES:
-            raise Refused(f"a form may have {MOST_FORM_BYTES:,} bytes", 413)
-        if not message.get("more_body"):
-            break
-    try:
-        pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
-    except ValueError as error:
-        raise Refused("the form cannot be read: it is no UTF-8, or has too many fields") from error
-    form = dict(pairs)
-    given = headers.get("x-csrf-token") or form.pop("csrf", "")
-    if not hmac.compare_digest(given.encode(), csrf.encode()):
-        raise Refused("the form is not from a page of this console, or that page is too old", 403)
-    return form

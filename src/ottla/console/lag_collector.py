@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.console.group_look import lag_of, offset_of
 from ottla.console.lag_history import LOOK_MS, MOST_SERIES, LagHistory, Recent
 from ottla.console.membership_log import MembershipLog, MembershipLook
-from ottla.console.pacing import pause_after
 from ottla.errors import KafkaError
 from ottla.runtime.scheduler import pause
 from ottla.structs import NO_UUID, TopicPartition
@@ -87,7 +86,7 @@ class LagCollector:
                 took_ms = runtime.clock.monotonic_ms() - began_ms
             except KafkaError as error:
                 logger.info("groups could not be looked at: %s", error.message)
-            await pause(runtime.scheduler, pause_after(took_ms, LOOK_MS))
+            await pause(runtime.scheduler, self._cluster.pause_ms(took_ms, LOOK_MS))
 
     async def look(self) -> None:
         """One look: groups every 10 s, their offsets, and the ends of the logs that they read."""

@@ -51,12 +51,12 @@ logger = logging.getLogger(__name__)
 
 async def live(visit: Visit, render: Callable[[str, Data], str]) -> AsyncIterator[StreamEvent]:
     """Rows as events without a name, and `state` once a second; `end` with the reason to stop."""
-    if visit.cluster.open_streams >= STREAMS_AT_ONCE:
+    if visit.cluster.limits.open_streams >= STREAMS_AT_ONCE:
         yield StreamEvent(
             "end", f"{STREAMS_AT_ONCE} pages follow topics already: close one of them"
         )
         return
-    visit.cluster.open_streams += 1
+    visit.cluster.limits.open_streams += 1
     try:
         async with LiveTail(visit) as tail:
             async for event in tail.events(render):
@@ -67,7 +67,7 @@ async def live(visit: Visit, render: Callable[[str, Data], str]) -> AsyncIterato
         logger.exception("a live tail has failed")
         yield StreamEvent("end", f"{type(error).__name__}: {error}")
     finally:
-        visit.cluster.open_streams -= 1
+        visit.cluster.limits.open_streams -= 1
 
 
 class LiveTail:

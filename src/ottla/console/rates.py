@@ -47,7 +47,8 @@ class Rates:
     """The watched topics of a cluster, each with its last samples.
 
     `snapshot` asks for the metadata, `ask_ends` for the ends of partitions, and `ask_at` for the
-    first offsets from moments on, by which the minutes before the start are looked up.
+    first offsets from moments on, by which the minutes before the start are looked up;
+    `pause_ms` says how long to rest after a question that took so long.
     """
 
     def __init__(
@@ -56,11 +57,13 @@ class Rates:
         snapshot: Callable[[], Awaitable[Cluster]],
         ask_ends: Callable[[list[TopicPartition]], Awaitable[Ends]],
         ask_at: Callable[[dict[TopicPartition, int]], Awaitable[Ends]],
+        pause_ms: Callable[[int, int], int] = pause_after,
     ) -> None:
         self._runtime = runtime
         self._snapshot = snapshot
         self._ask_ends = ask_ends
         self._ask_at = ask_at
+        self._pause_ms = pause_ms
         self._cluster = Cluster()
         self._is_whole = True
         self._samples: dict[str, deque[EndSample]] = {}
@@ -119,7 +122,7 @@ class Rates:
                 took_ms = clock.monotonic_ms() - began_ms
             except KafkaError as error:
                 logger.debug("the ends of logs are not known: %s", error)
-            await pause(scheduler, pause_after(took_ms, SAMPLE_EVERY_MS))
+            await pause(scheduler, self._pause_ms(took_ms, SAMPLE_EVERY_MS))
 
     async def look_back(self) -> None:
         """Look up where the logs ended in the last minutes, by the timestamps of their records.

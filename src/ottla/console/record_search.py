@@ -44,7 +44,7 @@ async def search(
 
     The worker ends with the task that waits for it.
     """
-    async with cluster.searches:
+    async with cluster.limits.searches:
         worker = await asyncio.create_subprocess_exec(
             *WORKER, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=LONGEST_LINE
         )

@@ -13,6 +13,7 @@ from ottla.console.console_cluster import ConsoleCluster
 from ottla.console.frame import ConsoleApp
 from ottla.console.pages import CHANGES, COLLECTORS, PAGES, STREAMS
 from ottla.console.sessions import Sessions
+from ottla.console.user_sessions import UserSessions
 from ottla.runtime.runtime import real_runtime
 from ottla.structs import replace
 
@@ -101,16 +102,19 @@ async def _serve_on(
     lifeline: int | None,
 ) -> None:
     address = url_of(settings, tls)
-    sessions = Sessions(
-        settings.has_token,
-        lambda token: say(f"A browser has come in; for another one: {address}?token={token}"),
-    )
+    sessions: Sessions
+    cluster = None
+    if settings.has_login:
+        sessions = UserSessions(runtime, settings, COLLECTORS)
+    else:
+        sessions = Sessions(
+            settings.has_token,
+            lambda token: say(f"A browser has come in; for another one: {address}?token={token}"),
+        )
+        cluster = ConsoleCluster(runtime, settings)
+        cluster.start(COLLECTORS)
     entrance = f"{address}?token={sessions.token}" if sessions.token else address
     ready = f"The console of {settings.bootstrap_servers} is ready at {entrance}"
-    cluster = ConsoleCluster(runtime, settings)
-    cluster.start()
-    for kind in COLLECTORS:
-        runtime.scheduler.spawn(cluster.part(kind).run(), kind.__name__)
     app = ConsoleApp(cluster, settings, sessions, PAGES, CHANGES, STREAMS)
     server = ConsoleServer(http_config(app, tls), lambda: say(ready))
     if lifeline is not None:
@@ -118,7 +122,9 @@ async def _serve_on(
     try:
         await server.serve(sockets)
     finally:
-        cluster.close()
+        sessions.close()
+        if cluster is not None:
+            cluster.close()
 
 
 def http_config(app: ConsoleApp, tls: TlsFiles | None) -> uvicorn.Config:

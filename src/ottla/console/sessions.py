@@ -11,8 +11,21 @@ from ottla.structs import Value, field
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.console.console_cluster import ConsoleCluster
+
 TOKEN_BYTES: Final = 24
 MOST_SESSIONS: Final = 100
+
+
+class UserLogin(Value, eq=False):
+    """A user of the cluster who is logged in: a view of the cluster that is this user's alone."""
+
+    name: str
+    cluster: ConsoleCluster
+    began_ms: int
+    """Of the monotonic clock."""
+    used_ms: int
+    """When a person last asked for a page; pages that refresh themselves do not count."""
 
 
 class BrowserSession(Value):
@@ -20,6 +33,8 @@ class BrowserSession(Value):
 
     csrf: str
     messages: list[str] = field(default_factory=list)
+    login: UserLogin | None = None
+    """None where the console has no logins."""
 
 
 class Sessions:
@@ -43,8 +58,11 @@ class Sessions:
         self._on_new_token(self.token)
         return self._add()
 
-    def find(self, cookie: str) -> BrowserSession | None:
-        """The session of a cookie; None for one that was not let in."""
+    def find(self, cookie: str, is_person: bool = True) -> BrowserSession | None:
+        """The session of a cookie; None for one that was not let in.
+
+        `is_person` is False where the page asks by itself.
+        """
         session = self._by_cookie.pop(cookie, None)
         if session is not None:
             self._by_cookie[cookie] = session  # it is the last one to end now
@@ -56,6 +74,16 @@ class Sessions:
             return None
         cookie = self._add()
         return cookie, self._by_cookie[cookie]
+
+    def end(self, session: BrowserSession) -> None:
+        """End a session, and its cookie."""
+        self._by_cookie = {
+            cookie: each for cookie, each in self._by_cookie.items() if each is not session
+        }
+
+    def close(self) -> None:
+        """End all of them."""
+        self._by_cookie.clear()
 
     def _add(self) -> str:
         """The session that was used least recently ends where there are too many."""

@@ -55,6 +55,26 @@ def test_other_addresses_need_protection():
     assert not is_loopback("example.org")
 
 
+def test_login_is_that_of_the_cluster(tmp_path):
+    """By the option, or where the file for clients has a mechanism and no user; without a token."""
+    settings = settings_of(parsed("--login", "SCRAM-SHA-512"))
+    assert (settings.has_login, settings.has_token) == (True, False)
+    assert settings.client["security.protocol"] == "SASL_PLAINTEXT"
+    assert settings.client["sasl.mechanism"] == "SCRAM-SHA-512"
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n")
+    assert settings_of(parsed("--command-config", str(file))).has_login
+    other = settings_of(parsed("--command-config", str(file), "--login", "SCRAM-SHA-256"))
+    assert other.client == {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256"}
+    with file.open("a") as more:
+        more.write("sasl.username=a\nsasl.password=b\n")
+    assert not settings_of(parsed("--command-config", str(file))).has_login
+    with pytest.raises(UsageError, match="password must not be set"):
+        settings_of(parsed("--command-config", str(file), "--login", "PLAIN"))
+    with pytest.raises(UsageError, match="--connect: a worker of Connect has no ACLs"):
+        settings_of(parsed("--connect", "http://w:8083", "--login", "PLAIN"))
+
+
 def test_worker_of_connect_is_a_url_of_http():
     """Without the option there is none."""
     assert settings_of(parsed()).connect == ""

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from visitor import HOST, Visitor, visit
-
-from ottla.console.gate import MOST_FORM_BYTES, form_of
-from ottla.console.refusals import Refused
 
 NOWHERE = "127.0.0.1:1"
 """No broker: these requests reach none."""
@@ -87,27 +82,6 @@ def test_form_without_the_token_of_its_session_is_refused():
             assert not answer.header("set-cookie")
 
     visit(NOWHERE, walk)
-
-
-def test_forms_are_bounded_and_read_as_text():
-    """The token may come in a header."""
-
-    def form(body: bytes, headers: dict[str, str]) -> dict[str, str]:
-        messages = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def receive():
-            return messages.pop()
-
-        return asyncio.run(form_of(receive, headers, "t"))
-
-    assert form(b"a=1&b=&csrf=t", {}) == {"a": "1", "b": ""}
-    assert form(b"a=%00", {"x-csrf-token": "t"}) == {"a": "\0"}
-    with pytest.raises(Refused, match="bytes"):
-        form(b"a" * (MOST_FORM_BYTES + 1), {})
-    with pytest.raises(Refused, match="UTF-8"):
-        form(b"\xff=1", {})
-    with pytest.raises(Refused, match="too many"):
-        form(b"a=1&" * 300, {})
 
 
 def test_every_answer_keeps_pages_from_running_what_is_not_ours():

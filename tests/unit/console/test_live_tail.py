@@ -48,7 +48,7 @@ def test_records_appear_as_they_come(ottla_fresh_broker):
         again = events(visitor, last=state.id)
         assert "&lt;b&gt;new" in (await rows(again)).data
         await again.aclose()
-        assert visitor.app.cluster.open_streams == 0
+        assert visitor.app.cluster.limits.open_streams == 0
 
     visit(ottla_fresh_broker.bootstrap_servers, walk)
 
@@ -217,6 +217,6 @@ def test_stream_ends_where_a_condition_fails(ottla_fresh_broker, monkeypatch):
         stream = events(visitor, last="0:0,1:0,2:0")
         ended = [event async for event in stream if event.name == "end"]
         assert [each.data for each in ended] == ["ZeroDivisionError: broken"]
-        assert visitor.app.cluster.open_streams == 0
+        assert visitor.app.cluster.limits.open_streams == 0
 
     visit(ottla_fresh_broker.bootstrap_servers, walk)

@@ -82,7 +82,7 @@ def test_worker_is_killed_where_a_step_takes_too_long(ottla_fresh_broker, monkey
         found = Visit(app.cluster, app.settings, {"topic": "orders"}, {"q": "ok"})
         with pytest.raises(Refused, match="was stopped after"):
             await room.search(app.cluster, (), await record_query(found), 5)
-        assert not app.cluster.searches.locked()
+        assert not app.cluster.limits.searches.locked()
 
     visit(ottla_fresh_broker.bootstrap_servers, walk)
 
@@ -114,7 +114,7 @@ def test_search_ends_where_the_browser_goes(ottla_fresh_broker, monkeypatch):
         await visitor.app.asgi(scope, receive, send)
         assert workers[0].returncode is not None
         assert sent[0]["status"] == 499
-        assert not visitor.app.cluster.searches.locked()
+        assert not visitor.app.cluster.limits.searches.locked()
 
     visit(ottla_fresh_broker.bootstrap_servers, walk)
 

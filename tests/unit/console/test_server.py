@@ -41,6 +41,26 @@ def test_console_says_its_url_and_serves(ottla_fresh_broker):
     asyncio.run(run())
 
 
+def test_console_with_logins_has_a_form():
+    """Its line has no token; no broker is asked before somebody logs in."""
+    said: asyncio.Queue[str] = asyncio.Queue()
+    client = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    settings = ConsoleSettings("127.0.0.1:1", client, port=0, has_login=True)
+
+    async def run() -> None:
+        serving = asyncio.create_task(serve(settings, said.put_nowait))
+        line = await said.get()
+        assert "token" not in line
+        answer = await ask(int(line.rstrip("/").rpartition(":")[2]), "/")
+        assert answer.startswith(b"HTTP/1.1 401")
+        assert b'action="/login"' in answer
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+
+    asyncio.run(run())
+
+
 def test_port_in_use_is_an_error():
     """Before anything is asked of brokers."""
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -15,6 +15,7 @@ from ottla.console.console_settings import ConsoleSettings
 from ottla.console.frame import ConsoleApp
 from ottla.console.pages import CHANGES, PAGES, STREAMS
 from ottla.console.sessions import Sessions
+from ottla.console.user_sessions import UserSessions
 from ottla.runtime.runtime import real_runtime
 
 HOST = "127.0.0.1:8090"
@@ -61,6 +62,17 @@ class Visitor:
 
     async def enter(self) -> Answer:
         return await self.get(f"/?token={self.sessions.token}")
+
+    async def log_in(self, name: str, password: str, back: str = "/", **headers: str) -> Answer:
+        """Fill in the form that a browser without a session gets."""
+        found = re.search('name="csrf" value="([^"]+)"', (await self.get("/")).text)
+        fields = {"csrf": found[1] if found else "", "name": name, "password": password}
+        body = urlencode({**fields, "back": back}).encode()
+        return await self.ask("POST", "/login", body, {"origin": f"http://{HOST}", **headers})
+
+    def another(self) -> Visitor:
+        """Another browser at the same console."""
+        return Visitor(self.app, self.sessions)
 
     async def ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
         messages: list[dict[str, Any]] = []
@@ -115,15 +127,19 @@ async def visited(servers: str, *, is_in: bool = True, **settings: Any) -> Async
     """A console of a cluster, and a browser that was let in."""
     runtime = real_runtime(asyncio.get_running_loop(), 1)
     own = ConsoleSettings(servers, port=8090, **settings)
-    cluster = ConsoleCluster(runtime, own)
-    sessions = Sessions(own.has_token, lambda token: None)
+    cluster = None if own.has_login else ConsoleCluster(runtime, own)
+    sessions = (
+        UserSessions(runtime, own) if own.has_login else Sessions(own.has_token, lambda token: None)
+    )
     visitor = Visitor(ConsoleApp(cluster, own, sessions, PAGES, CHANGES, STREAMS), sessions)
     try:
-        if is_in:
+        if is_in and not own.has_login:
             await visitor.enter()
         yield visitor
     finally:
-        cluster.close()
+        sessions.close()
+        if cluster is not None:
+            cluster.close()
         await runtime.close()
 
 

@@ -7,9 +7,10 @@
   let isPaused = false;
 
   // Puts the new #live of a page in place of the old one; the focus and the open details stay.
-  async function refresh(address) {
+  async function refresh(address, byItself = {}) {
     const live = find("#live");
-    const answer = await fetch(address, { headers: { Accept: "text/html" } });
+    const answer = await fetch(address, { headers: { Accept: "text/html", ...byItself } });
+    if (answer.status === 401) location.reload(); // the session is over: nothing of it stays
     if (!answer.ok) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const fresh = find("#live", page);
@@ -46,7 +47,7 @@
     setInterval(async () => {
       if (isPaused || isBusy || document.hidden || String(getSelection())) return;
       isBusy = true;
-      try { await refresh(location.href); } catch { /* the next turn tries again */ } finally { isBusy = false; }
+      try { await refresh(location.href, { "X-Refresh": "1" }); } catch { /* the next turn tries again */ } finally { isBusy = false; }
     }, seconds * 1000);
     if (!button) return;
     button.hidden = false;
