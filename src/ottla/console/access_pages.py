@@ -230,5 +230,6 @@ ACCESS_PAGES: Final = (
         rail="Access",
         command="ottla acls --list",
         home=True,
+        table="rows",
     ),
 )

@@ -332,6 +332,7 @@ BROKER_PAGES: Final = (
         command="ottla log-dirs --describe",
         refresh_s=15,
         home=True,
+        table="brokers",
     ),
     ConsolePage(
         "/broker",
@@ -348,5 +349,6 @@ BROKER_PAGES: Final = (
         "API versions",
         rail="Brokers",
         command="ottla broker-api-versions",
+        table="rows",
     ),
 )

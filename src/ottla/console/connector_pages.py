@@ -236,6 +236,7 @@ CONNECTOR_PAGES: Final = (
         command="ottla connect list",
         refresh_s=10,
         home=True,
+        table="rows",
     ),
     ConsolePage(
         "/connector",

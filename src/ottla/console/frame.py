@@ -28,6 +28,8 @@ from starlette.staticfiles import StaticFiles
 
 from ottla.console.abandoned import BrowserGone, unless_gone
 from ottla.console.asked import PageRequests, current
+from ottla.console.export_formats import NAMES, PARQUET, formats
+from ottla.console.exporting import export_answer
 from ottla.console.formats import FILTERS, printable
 from ottla.console.gate import STATIC, Gate
 from ottla.console.http_forms import TWIN, own_path, wants_json
@@ -35,11 +37,13 @@ from ottla.console.login import LoginDesk, path_of
 from ottla.console.page import (
     RAIL,
     ConsoleChange,
+    ConsoleExport,
     ConsolePage,
     ConsoleStream,
     Data,
     StreamEvent,
     Visit,
+    plain,
 )
 from ottla.console.refusals import NotFound, Refused
 from ottla.console.sessions import BrowserSession, Sessions
@@ -71,6 +75,7 @@ HERE: Final = Path(__file__).parent
 PLACE: Final = re.compile(r"\{(\w+)\}")
 THEMES: Final = ("light", "dark", "auto")
 THEME_COOKIE: Final = "ottla-theme"
+LONGEST_NAME: Final = 100
 A_YEAR_S: Final = 31_536_000
 NOBODY_WAITS: Final = 499
 """The status that nginx has for it; it goes nowhere."""
@@ -131,6 +136,8 @@ class FrameData(NamedTuple):
     """The parts of a topic: their names, and their paths with `{topic}`."""
     paths: Collection[str]
     """The paths of all pages and streams that there are."""
+    exports: Sequence[tuple[str, str]]
+    """The formats in which the page can be taken along, and their addresses."""
     user: str
     """The name of the user who is logged in; empty where nobody logs in."""
     version: str = __version__
@@ -152,6 +159,7 @@ class ConsoleApp:
         pages: Iterable[ConsolePage],
         changes: Iterable[ConsoleChange] = (),
         streams: Iterable[ConsoleStream] = (),
+        exports: Iterable[ConsoleExport] = (),
     ) -> None:
         """`cluster` is that of all browsers; None where each logs in, and its session has one."""
         self._cluster = cluster
@@ -160,6 +168,7 @@ class ConsoleApp:
         self._pages = list(pages)
         self._tabs = [(each.tab, each.path) for each in self._pages if each.tab]
         self._paths = {each.path for each in self._pages} | {each.path for each in streams}
+        self._exports = {each.path: each for each in exports}
         self._templates = environment()
         app = Starlette(
             routes=self._routes(changes, streams),
@@ -182,6 +191,8 @@ class ConsoleApp:
     ) -> list[Route | Mount]:
         routes: list[Route | Mount] = [Mount("/static", StaticFiles(directory=HERE / "static"))]
         routes += [self._route(each) for each in streams]
+        for export in self._exports.values():
+            routes += [self._export_route(export, form) for form in formats_of(export)]
         for page in self._pages:
             # The twin first: a path that ends in a name would take it for a name.
             routes += [self._page_route(page, is_twin) for is_twin in (True, False)]
@@ -217,6 +228,20 @@ class ConsoleApp:
             return StreamingResponse(as_text(lasting), media_type="text/event-stream")
 
         return Route(stream.path, begin)
+
+    def _export_route(self, export: ConsoleExport, form: str) -> Route:
+        async def begin(request: Request) -> Response:
+            visit = self._visit(request)
+            name = file_name(request)
+            try:
+                work = export_answer(export, visit, form, name)
+                return await unless_gone(request.receive, work)
+            except BrowserGone:
+                return Response(status_code=NOBODY_WAITS)
+            except (NotFound, Refused, KafkaError) as error:
+                return self._failed(error, request, wants_json(request))
+
+        return Route(f"{export.path}.{form}", begin)
 
     def _visit(self, request: Request) -> Visit:
         form = getattr(request.state, "form", {})
@@ -278,7 +303,7 @@ class ConsoleApp:
     def _failed(
         self, error: Exception, request: Request, as_json: bool, asked: PageRequests | None = None
     ) -> Response:
-        """The page of an error, with its status; the login where the brokers want one anew."""
+        """The page of an error, with its status; the login where brokers refuse that of before."""
         if isinstance(error, SaslAuthenticationError) and request.state.session.login is not None:
             self._sessions.end(request.state.session)
             return RedirectResponse(path_of(request), 303)
@@ -319,8 +344,17 @@ class ConsoleApp:
             not self.settings.hide_records,
             self._tabs,
             self._paths,
+            self._exports_of(page, request),
             session.login.name if session.login is not None else "",
         )
+
+    def _exports_of(self, page: ConsolePage | None, request: Request) -> list[tuple[str, str]]:
+        export = self._exports.get(page.path) if page is not None else None
+        if export is None:
+            return []
+        query = {**request.query_params, export.left_out: ""}
+        path = request.url.path.removesuffix(TWIN)
+        return [(NAMES[form], link(f"{path}.{form}", **query)) for form in formats_of(export)]
 
     def _rail(self, here: str) -> list[RailEntry]:
         homes = {page.rail: page.path for page in self._pages if page.home}
@@ -373,15 +407,15 @@ def json_answer(data: Mapping[str, Any], status: int = 200) -> Response:
     return Response(text, status, media_type="application/json")
 
 
-def plain(value: Any) -> Any:
-    """NamedTuples as objects, all the way down."""
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return {name: plain(each) for name, each in value._asdict().items()}
-    if isinstance(value, dict):
-        return {str(name): plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(each) for each in value]
-    return value
+def file_name(request: Request) -> str:
+    """The name of an export's file, of letters that every system has."""
+    words = request.url.path.rpartition(".")[0]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", words).strip("-.")[:LONGEST_NAME] or "export"
+
+
+def formats_of(export: ConsoleExport) -> list[str]:
+    """The formats of an export; only records have the types of Parquet."""
+    return [each for each in formats() if each != PARQUET or export.has_parquet]
 
 
 def places_of(request: Request) -> dict[str, Any]:

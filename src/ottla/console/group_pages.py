@@ -386,6 +386,7 @@ GROUP_PAGES: Final = (
         command="ottla lag",
         refresh_s=5,
         home=True,
+        table="rows",
     ),
     ConsolePage(
         "/group",

@@ -9,6 +9,7 @@
 | `rail` | the entry of the left rail that is marked, one of `RAIL`; its path is the page's `home` |
 | `command` | the `ottla` command that shows the same, with such parts as in `title` |
 | `tab` | its name in the row of a topic's parts; a template that has the row calls `tabs` |
+| `table` | the name of the rows among the data: all windows can be had as `.csv` and `.jsonl` |
 | `refresh_s` | seconds after which the page is asked for again while somebody looks; 0: never |
 
 Data are plain values: str, int, float, bool, None, and dicts, lists and NamedTuples of them. The
@@ -31,7 +32,7 @@ the message on a page.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.console.refusals import Refused
@@ -92,6 +93,17 @@ def whole_number(text: str, most: int = LARGEST_NUMBER) -> int | None:
     return int(text)
 
 
+def plain(value: Any) -> Any:
+    """NamedTuples as objects, all the way down."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: plain(each) for name, each in value._asdict().items()}
+    if isinstance(value, dict):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(each) for each in value]
+    return value
+
+
 class ConsolePage(NamedTuple):
     """A page that is read; see the table above."""
 
@@ -106,6 +118,8 @@ class ConsolePage(NamedTuple):
     """Whether the entry of the rail leads here."""
     tab: str = ""
     """The name in the row of a topic's parts, for a page below `/t/{topic}/`."""
+    table: str = ""
+    """The name of the rows among its data, which can be taken along as CSV and JSON lines."""
 
 
 class ChangeOutcome(NamedTuple):
@@ -126,6 +140,28 @@ class ConsoleChange(NamedTuple):
 
     path: str
     run: Callable[[Visit], Awaitable[ChangeOutcome]]
+
+
+class ExportWindow(NamedTuple):
+    """Rows of an export that come together, all of one kind, and what is missing among them."""
+
+    rows: Sequence[Any]
+    notes: Sequence[str] = ()
+    rest: str = ""
+    """The field of a query with which the rows behind it begin; empty for the last window."""
+    size: int = 0
+    """About how many bytes the rows have, where that may be many."""
+
+
+class ConsoleExport(NamedTuple):
+    """Rows that can be taken along: below `path`, with `.csv` and the other formats behind it."""
+
+    path: str
+    windows: Callable[[Visit], AsyncIterator[ExportWindow]]
+    left_out: str = ""
+    """The field of a page's query that its link to the export has not."""
+    has_parquet: bool = False
+    """Whether the rows are records."""
 
 
 class StreamEvent(NamedTuple):

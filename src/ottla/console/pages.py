@@ -1,4 +1,4 @@
-"""The table of all pages, changes and streams of the console; see `page` for their interface."""
+"""The table of all pages, changes, streams and exports of the console: `page` has the interface."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from ottla.console.connector_pages import (
     CONNECTOR_PAGES,
     connectors_failed,
 )
+from ottla.console.exporting import RECORD_EXPORT, table_exports
 from ottla.console.group_pages import GROUP_CHANGES, GROUP_PAGES, groups_behind
 from ottla.console.group_reset import RESET_CHANGES, RESET_PAGES
 from ottla.console.lag_collector import LagCollector
 from ottla.console.live_tail import RECORD_STREAMS
 from ottla.console.overview import overview, partitions_in_danger
-from ottla.console.page import ConsoleChange, ConsolePage, ConsoleStream
+from ottla.console.page import ConsoleChange, ConsoleExport, ConsolePage, ConsoleStream
 from ottla.console.pipeline_pages import PIPELINE_PAGES
 from ottla.console.producing import PRODUCE_CHANGES, PRODUCE_PAGES
 from ottla.console.records import RECORD_PAGES
@@ -58,3 +59,4 @@ CHANGES: Final[tuple[ConsoleChange, ...]] = (
     *CONNECTOR_CHANGES,
 )
 STREAMS: Final[tuple[ConsoleStream, ...]] = (*RECORD_STREAMS, *SEARCH_STREAMS)
+EXPORTS: Final[tuple[ConsoleExport, ...]] = (RECORD_EXPORT, *table_exports(PAGES))

@@ -153,5 +153,6 @@ PIPELINE_PAGES: Final = (
         command=f"ottla tail {PROGRESS_TOPIC}",
         refresh_s=5,
         home=True,
+        table="rows",
     ),
 )

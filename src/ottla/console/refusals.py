@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+TOO_MANY: Final = 429
+"""The status of a refusal that some time helps against."""
 
 
 class NotFound(Exception):

@@ -11,7 +11,7 @@ import uvicorn
 
 from ottla.console.console_cluster import ConsoleCluster
 from ottla.console.frame import ConsoleApp
-from ottla.console.pages import CHANGES, COLLECTORS, PAGES, STREAMS
+from ottla.console.pages import CHANGES, COLLECTORS, EXPORTS, PAGES, STREAMS
 from ottla.console.sessions import Sessions
 from ottla.console.user_sessions import UserSessions
 from ottla.runtime.runtime import real_runtime
@@ -115,7 +115,7 @@ async def _serve_on(
         cluster.start(COLLECTORS)
     entrance = f"{address}?token={sessions.token}" if sessions.token else address
     ready = f"The console of {settings.bootstrap_servers} is ready at {entrance}"
-    app = ConsoleApp(cluster, settings, sessions, PAGES, CHANGES, STREAMS)
+    app = ConsoleApp(cluster, settings, sessions, PAGES, CHANGES, STREAMS, EXPORTS)
     server = ConsoleServer(http_config(app, tls), lambda: say(ready))
     if lifeline is not None:
         server.end_with(lifeline)

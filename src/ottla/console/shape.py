@@ -173,5 +173,6 @@ SHAPE_PAGES: Final = (
         "Topics",
         f"ottla tail {{topic}} -n {SAMPLE} --format json",
         tab="Shape",
+        table="fields",
     ),
 )

@@ -184,6 +184,7 @@ PARTS_OF_TOPICS: Final = (
         "ottla topics --describe --topic {topic}",
         refresh_s=5,
         tab="Partitions",
+        table="partitions",
     ),
     ConsolePage(
         "/t/{topic}/settings",
@@ -193,5 +194,6 @@ PARTS_OF_TOPICS: Final = (
         "Topics",
         "ottla configs --describe --all --topic {topic}",
         tab="Settings",
+        table="settings",
     ),
 )

@@ -127,6 +127,7 @@ TOPIC_PAGES: Final = (
         command="ottla topics --list",
         refresh_s=5,
         home=True,
+        table="rows",
     ),
     ConsolePage("/find", find, "find.html", "Found", command="ottla topics --list"),
 )

@@ -278,6 +278,7 @@ TRANSACTION_PAGES: Final = (
         command="ottla transactions list",
         refresh_s=10,
         home=True,
+        table="rows",
     ),
 )
 TRANSACTION_CHANGES: Final = (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.client_config import AdminConfig
 from ottla.console.console_cluster import ConsoleCluster, SharedLimits
-from ottla.console.refusals import Refused
+from ottla.console.refusals import TOO_MANY, Refused
 from ottla.console.sessions import TOKEN_BYTES, BrowserSession, Sessions, UserLogin
 from ottla.errors import ErrorCode, SaslAuthenticationError
 from ottla.structs import MS_PER_HOUR, MS_PER_MINUTE
@@ -34,7 +34,6 @@ MOST_OF_A_USER: Final = 5
 AT_ONCE: Final = 4
 """Logins that wait for the brokers at the same time."""
 LONGEST_WORD: Final = 1024
-TOO_MANY: Final = 429
 WRONG: Final = 401
 UNKNOWN: Final = "The cluster does not know this name with this password."
 

@@ -170,6 +170,8 @@ def test_users_see_what_their_rights_let_them_see(broker):
             if answer.status == 200:
                 assert "alice-" not in answer.text, path
         assert (await nobody.get("/topics.json")).json["rows"] == []
+        assert (await nobody.get("/topics.csv")).text == ""
+        assert (await nobody.get("/t/alice-orders/records.jsonl")).status == 404
         assert "may not see it" in (await nobody.get("/t/alice-orders/records")).text
 
     at_login(broker, walk)

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from ottla.console.console_cluster import ConsoleCluster
 from ottla.console.console_settings import ConsoleSettings
 from ottla.console.frame import ConsoleApp
-from ottla.console.pages import CHANGES, PAGES, STREAMS
+from ottla.console.pages import CHANGES, EXPORTS, PAGES, STREAMS
 from ottla.console.sessions import Sessions
 from ottla.console.user_sessions import UserSessions
 from ottla.runtime.runtime import real_runtime
@@ -29,7 +29,11 @@ class Answer:
         start = messages[0]
         self.status: int = start["status"]
         self.headers = [(name.decode(), text.decode()) for name, text in start["headers"]]
-        self.text = b"".join(each.get("body", b"") for each in messages[1:]).decode()
+        self.body = b"".join(each.get("body", b"") for each in messages[1:])
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
 
     def header(self, name: str) -> str:
         return dict(self.headers).get(name, "")
@@ -131,7 +135,9 @@ async def visited(servers: str, *, is_in: bool = True, **settings: Any) -> Async
     sessions = (
         UserSessions(runtime, own) if own.has_login else Sessions(own.has_token, lambda token: None)
     )
-    visitor = Visitor(ConsoleApp(cluster, own, sessions, PAGES, CHANGES, STREAMS), sessions)
+    visitor = Visitor(
+        ConsoleApp(cluster, own, sessions, PAGES, CHANGES, STREAMS, EXPORTS), sessions
+    )
     try:
         if is_in and not own.has_login:
             await visitor.enter()

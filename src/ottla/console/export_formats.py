@@ -1,0 +1,170 @@
+"""Rows as CSV (RFC 4180), JSON lines, and Parquet where pyarrow is installed.
+
+A spreadsheet takes a cell for a formula that begins with one of a few signs, and such a formula can
+start programs: in CSV these cells get an apostrophe, unless they are numbers. JSON lines have every
+text as it is. A note, such as where an export has stopped, is the last line.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from importlib.util import find_spec
+from io import StringIO
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+
+from ottla.console.page import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+CSV, JSON_LINES, PARQUET = "csv", "jsonl", "parquet"
+MEDIA_TYPES: Final = {
+    CSV: "text/csv; charset=utf-8",
+    JSON_LINES: "application/x-ndjson",
+    PARQUET: "application/vnd.apache.parquet",
+}
+NAMES: Final = {CSV: "CSV", JSON_LINES: "JSON lines", PARQUET: "Parquet"}
+FORMULA: Final = re.compile(r"[\s\x00-\x1f\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
+"""The beginning of a cell that a spreadsheet may run; it knows signs of full width as well."""
+PLAIN_NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+LINE_ENDS: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+"""Characters of JSON texts that some readers take for the end of a line."""
+PIECE_BYTES: Final = 256 * 1024
+
+
+def formats() -> tuple[str, ...]:
+    """The formats that are there."""
+    return (CSV, JSON_LINES, PARQUET) if find_spec("pyarrow") else (CSV, JSON_LINES)
+
+
+class CsvRows:
+    """Windows of rows as CSV; the first row says which columns there are, if they are not known."""
+
+    def __init__(self, columns: Sequence[str] = ()) -> None:
+        self._columns = list(columns)
+        self._text = StringIO()
+        self._writer = csv.writer(self._text)
+        if columns:
+            self._writer.writerow(columns)
+
+    def text_of(self, rows: Iterable[Any]) -> str:
+        """The lines of a window, before the first one with the names of the columns."""
+        for row in map(fields_of, rows):
+            if not self._columns:
+                self._columns = list(row)
+                self._writer.writerow(self._columns)
+            self._writer.writerow([csv_cell(row.get(name)) for name in self._columns])
+        return self._taken()
+
+    def note(self, text: str) -> str:
+        """The line of a note."""
+        self._writer.writerow([f"# {text}"])
+        return self._taken()
+
+    def _taken(self) -> str:
+        text = self._text.getvalue()
+        self._text.seek(0)
+        self._text.truncate()
+        return text
+
+
+class JsonRows:
+    """Windows of rows as JSON lines."""
+
+    def text_of(self, rows: Iterable[Any]) -> str:
+        """The lines of a window."""
+        return "".join(map(json_line, map(fields_of, rows)))
+
+    def note(self, text: str) -> str:
+        """The line of a note."""
+        return json_line({"note": text})
+
+
+def json_line(row: Mapping[str, Any]) -> str:
+    """A row as one line, with all that its texts have in them."""
+    return json.dumps(row, ensure_ascii=False).translate(LINE_ENDS) + "\n"
+
+
+def fields_of(row: Any) -> Mapping[str, Any]:
+    """A row as plain values by the names of its columns."""
+    found: Mapping[str, Any] = plain(row)
+    return found
+
+
+def csv_cell(value: Any) -> str:
+    """A value as a cell, which is no formula; empty for None."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    is_formula = FORMULA.match(value) and not PLAIN_NUMBER.fullmatch(value)
+    return f"'{value}" if is_formula else value
+
+
+class RecordRow(NamedTuple):
+    """A record as a row of text; bytes that are no UTF-8 are in base64, as their encoding says."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    time: str
+    key: str | None
+    key_encoding: str
+    value: str | None
+    value_encoding: str
+    headers: Sequence[tuple[str, str | None, str]]
+    """Of each its name, its value and the encoding of that."""
+
+
+class ParquetRecords:
+    """Records as a Parquet file, whose bytes are those of the records; on a thread that may wait.
+
+    It is written to a file without a name, which goes with this object.
+    """
+
+    def __init__(self) -> None:
+        import pyarrow as pa  # 60 MB of memory, for those who ask for it
+        import pyarrow.parquet as pq
+
+        header = pa.struct([("name", pa.string()), ("value", pa.binary())])
+        self._schema = pa.schema(
+            [
+                ("topic", pa.string()),
+                ("partition", pa.int32()),
+                ("offset", pa.int64()),
+                ("timestamp_ms", pa.int64()),
+                ("key", pa.binary()),
+                ("value", pa.binary()),
+                ("headers", pa.list_(header)),
+            ]
+        )
+        self._make = pa.RecordBatch.from_pylist
+        self._file: IO[bytes] = TemporaryFile()  # noqa: SIM115 - `close` is its end
+        self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd")
+
+    def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add a window."""
+        if rows:
+            self._writer.write_batch(self._make(list(rows), schema=self._schema))
+
+    def finish(self, notes: Sequence[str]) -> None:
+        """Make the file whole; notes are in its metadata as `ottla.notes`."""
+        if notes:
+            self._writer.add_key_value_metadata({"ottla.notes": "; ".join(notes)})
+        self._writer.close()
+        self._file.seek(0)
+
+    def read(self) -> bytes:
+        """The next piece of the whole file; nothing at its end."""
+        return self._file.read(PIECE_BYTES)
+
+    def close(self) -> None:
+        """Give the room on the disk back."""
+        self._writer.close()
+        self._file.close()

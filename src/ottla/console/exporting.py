@@ -1,0 +1,244 @@
+"""Tables, and records that were browsed or found, to take along.
+
+They are read window by window while they are sent, so that only one is in memory, and bounded.
+
+An export that stops before its end says so in its last line, with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from contextlib import aclosing
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from starlette.responses import Response, StreamingResponse
+
+from ottla.console.export_formats import (
+    CSV,
+    MEDIA_TYPES,
+    PARQUET,
+    CsvRows,
+    JsonRows,
+    ParquetRecords,
+    RecordRow,
+)
+from ottla.console.moments import LAST_YEAR_MS
+from ottla.console.page import ConsoleExport, ExportWindow
+from ottla.console.record_query import cursor_text, record_query
+from ottla.console.record_search import search
+from ottla.console.records import TURN_BYTES, Shower, browse, size_of
+from ottla.console.refusals import TOO_MANY, NotFound, Refused
+from ottla.errors import KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+
+    from ottla.console.console_cluster import ConsoleCluster
+    from ottla.console.page import ConsolePage, Visit
+    from ottla.console.record_source import FoundRecord
+
+MOST_ROWS: Final = 100_000
+MOST_BYTES: Final = 256 * 1024 * 1024
+MOST_MS: Final = 600_000
+EXPORTS_AT_ONCE: Final = 2
+BROWSED: Final = 5_000
+SEARCHED: Final = 10_000
+"""Records of a window."""
+
+
+def table_exports(pages: Iterable[ConsolePage]) -> list[ConsoleExport]:
+    """The tables of the pages that have one."""
+    return [table_export(each) for each in pages if each.table]
+
+
+def table_export(page: ConsolePage) -> ConsoleExport:
+    """The table of a page, all windows of it one after another."""
+
+    async def windows(visit: Visit) -> AsyncIterator[ExportWindow]:
+        while True:
+            data = await page.load(visit)
+            rest = data.get("next")
+            yield ExportWindow(data[page.table], rest="" if rest is None else f"from={rest}")
+            if rest is None:
+                return
+            visit = visit._replace(query={**visit.query, "from": str(rest)})
+
+    return ConsoleExport(page.path, windows, left_out="from")
+
+
+class ExportedRecord(NamedTuple):
+    """A row of an export of records."""
+
+    topic: str
+    record: FoundRecord
+
+
+async def record_windows(visit: Visit) -> AsyncIterator[ExportWindow]:
+    """The records that the page of records shows or finds, the newest first, masked as there."""
+    shower = Shower(visit, str(visit.place["topic"]))
+    before = visit.query.get("before", "")
+    while True:
+        query = await record_query(visit)
+        if query.condition is None:
+            found = await browse(visit, query, BROWSED)
+        else:
+            found = await search(visit.cluster, visit.settings.masks, query, SEARCHED)
+        errors = sorted((query.unreachable | found.errors).items())
+        notes = [f"partition {number} could not be read: {error}" for number, error in errors]
+        rows = [
+            ExportedRecord(query.topic.name, each) async for each in hidden(shower, found.records)
+        ]
+        cursor = cursor_text(found.left)
+        rest = "" if cursor == before else cursor
+        size = sum(map(size_of, found.records))
+        yield ExportWindow(rows, notes, rest and f"before={rest}", size)
+        if not rest:
+            return
+        before = cursor
+        visit = visit._replace(query={**visit.query, "before": cursor})
+
+
+async def hidden(shower: Shower, records: Sequence[FoundRecord]) -> AsyncIterator[FoundRecord]:
+    """The records without their masked places; others have their turn on the loop in between."""
+    done = 0
+    for each in records:
+        done += size_of(each)
+        if done > TURN_BYTES:
+            done = 0
+            await asyncio.sleep(0)
+        yield shower.hide(each)
+
+
+RECORD_EXPORT: Final = ConsoleExport("/t/{topic}/records", record_windows, has_parquet=True)
+
+
+async def export_answer(export: ConsoleExport, visit: Visit, form: str, name: str) -> Response:
+    """The file of an export; it is refused for what its first window is refused for."""
+    if visit.cluster.limits.open_exports >= EXPORTS_AT_ONCE:
+        raise Refused(f"{EXPORTS_AT_ONCE} exports run already: wait for one of them.", TOO_MANY)
+    pieces = pieces_of(export, visit, form)
+    first = await anext(pieces)
+    headers = {"content-disposition": f'attachment; filename="{name}.{form}"'}
+    return StreamingResponse(begun(first, pieces), media_type=MEDIA_TYPES[form], headers=headers)
+
+
+async def begun(first: bytes, pieces: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
+    """The pieces of an answer whose first one is there."""
+    async with aclosing(pieces):
+        yield first
+        async for piece in pieces:
+            yield piece
+
+
+async def pieces_of(export: ConsoleExport, visit: Visit, form: str) -> AsyncGenerator[bytes]:
+    """The bytes of the file."""
+    limits = visit.cluster.limits
+    limits.open_exports += 1
+    windows = bounded(export.windows(visit), visit.cluster)
+    pieces = parquet_pieces(windows, visit.cluster)
+    if form != PARQUET:
+        columns = RecordRow._fields if export.has_parquet else ()
+        pieces = text_pieces(windows, CsvRows(columns) if form == CSV else JsonRows())
+    try:
+        async with aclosing(pieces):
+            async for piece in pieces:
+                yield piece
+    finally:
+        limits.open_exports -= 1
+
+
+async def bounded(
+    windows: AsyncIterator[ExportWindow], cluster: ConsoleCluster
+) -> AsyncGenerator[ExportWindow]:
+    """The windows up to a number of rows, bytes and milliseconds; later errors become notes."""
+    clock = cluster.runtime.clock
+    began_ms, rows, size = clock.monotonic_ms(), 0, 0
+    try:
+        async with aclosing(cast("AsyncGenerator[ExportWindow]", windows)) as found:
+            async for window in found:
+                yield window
+                rows, size = rows + len(window.rows), size + window.size
+                is_over = rows >= MOST_ROWS or size >= MOST_BYTES
+                if window.rest and (is_over or clock.monotonic_ms() - began_ms >= MOST_MS):
+                    words = f"stopped after {rows:,} rows; the rest begins with {window.rest}"
+                    yield ExportWindow((), [words])
+                    return
+    except (NotFound, Refused, KafkaError) as error:
+        if not rows:
+            raise
+        yield ExportWindow((), [f"stopped after {rows:,} rows: {error.message}"])
+
+
+async def text_pieces(
+    windows: AsyncGenerator[ExportWindow], lines: CsvRows | JsonRows
+) -> AsyncGenerator[bytes]:
+    """A file of text, a piece for each window."""
+    async with aclosing(windows):
+        async for window in windows:
+            rows = [record_row(*each) if is_record(each) else each for each in window.rows]
+            yield (lines.text_of(rows) + "".join(map(lines.note, window.notes))).encode()
+
+
+async def parquet_pieces(
+    windows: AsyncGenerator[ExportWindow], cluster: ConsoleCluster
+) -> AsyncGenerator[bytes]:
+    """A file of Parquet, which is whole before its first byte is sent."""
+    work = cluster.runtime.background.run
+    notes: list[str] = []
+    file = await work(ParquetRecords)
+    try:
+        async with aclosing(windows):
+            async for window in windows:
+                notes += window.notes
+                rows = [parquet_row(*each) for each in window.rows]
+                await work(partial(file.add, rows))
+        await work(partial(file.finish, notes))
+        while piece := await work(file.read):
+            yield piece
+    finally:
+        file.close()
+
+
+def is_record(row: Any) -> bool:
+    """Whether a row is a topic with a record of it."""
+    return isinstance(row, ExportedRecord)
+
+
+def parquet_row(topic: str, record: FoundRecord) -> dict[str, Any]:
+    """A record with its bytes."""
+    headers = [{"name": name, "value": data} for name, data in record.headers]
+    return {"topic": topic, **record._asdict(), "headers": headers}
+
+
+def record_row(topic: str, record: FoundRecord) -> RecordRow:
+    """A record with its bytes as text."""
+    return RecordRow(
+        topic,
+        record.partition,
+        record.offset,
+        record.timestamp_ms,
+        time_text(record.timestamp_ms),
+        *text_of(record.key),
+        *text_of(record.value),
+        [(name, *text_of(data)) for name, data in record.headers],
+    )
+
+
+def time_text(ms: int) -> str:
+    """A time as ISO 8601 has it, in UTC; empty where the calendar has no such time."""
+    if not 0 <= ms < LAST_YEAR_MS:
+        return ""
+    return f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{ms % 1000:03}Z"
+
+
+def text_of(data: bytes | None) -> tuple[str | None, str]:
+    """Bytes as a text, and its encoding, by which they come back as they were."""
+    if data is None:
+        return None, ""
+    try:
+        return data.decode(), "utf-8"
+    except UnicodeDecodeError:
+        return b64encode(data).decode(), "base64"
