@@ -7,6 +7,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from apis_world import Client
+
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.requested_topic import RequestedTopic
 from ottla.protocol.header import decode_response, encode_request
@@ -19,36 +21,6 @@ from ottla.testing import MemoryDisk, mock_runtime
 LOG_DIR = "/logs"
 CORRELATION_ID = 7
 LISTENER = "PLAINTEXT"
-
-
-class Client:
-    """A connection as a handler sees it."""
-
-    numbers = itertools.count(1)
-
-    def __init__(self, listener_name: str, principal: Any) -> None:
-        self.principal, self.listener_name = principal, listener_name
-        self.client_host, self.client_port = "10.0.0.1", 1
-        self.number = next(self.numbers)
-        self.id = f"client-{self.number}"
-        self.is_answer_due = True
-        self.authenticator = None
-        self.is_closing = False
-        self.transport, self.unsent, self.ready_ns = SimpleNamespace(), (), 0
-        self.sent: list[bytes] = []
-        self.closed: str | None = None
-
-    def send(self, parts: Any) -> None:
-        self.sent.append(b"".join(bytes(part) for part in parts))
-
-    def no_response(self) -> None:
-        """The request has no answer."""
-
-    def wait_for(self, operation: object) -> None:
-        """The answer comes by `send`."""
-
-    def close(self, reason: str) -> None:
-        self.closed = reason
 
 
 class FakeProcessor:
@@ -176,12 +148,11 @@ class BrokerWorld:
         client_id: str = "app",
     ) -> Any:
         """The answer to a client's request, or why its connection was closed."""
-        client = Client(listener, principal)
+        client = Client(principal, listener_name=listener)
         frame = encode_request(version, CORRELATION_ID, client_id, body)
-        self.broker.apis.on_request(client, memoryview(bytearray(frame))[4:])
+        client.hand_over(self.broker.apis, bytearray(frame[4:]))
         self.broker.replica_manager.complete_delayed()
         self.runtime.advance(100)
         if not client.sent:
             return client.closed
-        answer = memoryview(client.sent[0])[4:]
-        return decode_response(type(body), version, answer)[1]
+        return decode_response(type(body), version, client.sent[0])[1]

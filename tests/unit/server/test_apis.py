@@ -8,7 +8,7 @@ from struct import pack
 from types import SimpleNamespace
 
 import pytest
-from apis_world import FakeConnection, Family, ask
+from apis_world import Client, Family, ask
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.request_context import RequestContext
@@ -34,16 +34,16 @@ def apis():
 
 
 @pytest.fixture
-def connection():
-    return FakeConnection()
+def client():
+    return Client()
 
 
-def test_api_versions_says_what_is_registered(apis, connection):
+def test_api_versions_says_what_is_registered(apis, client):
     """Exactly the registered APIs, each with its versions, narrowed where a family says so."""
     apis.register(Family(ApiKey.HEARTBEAT, lambda context, body: HeartbeatResponse()))
     apis.register(Family(ApiKey.LIST_OFFSETS, (lambda context, body: None, 1, 9)))
 
-    answer = ask(apis, connection, ApiVersionsRequest(), 0)
+    answer = ask(apis, client, ApiVersionsRequest(), 0)
 
     assert [(api.api_key, api.min_version, api.max_version) for api in answer.api_keys] == [
         (ApiKey.LIST_OFFSETS, 1, 9),
@@ -53,10 +53,10 @@ def test_api_versions_says_what_is_registered(apis, connection):
 
 
 @pytest.mark.parametrize(("version", "supported"), [(3, []), (4, [("transaction.version", 0, 2)])])
-def test_api_versions_has_the_features(apis, connection, version, supported):
+def test_api_versions_has_the_features(apis, client, version, supported):
     """Those whose lowest level is 0 are told only to clients that can read that (KIP-584)."""
     request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
-    answer = ask(apis, connection, request, version)
+    answer = ask(apis, client, request, version)
 
     assert [
         (each.name, each.min_version, each.max_version) for each in answer.supported_features
@@ -65,18 +65,18 @@ def test_api_versions_has_the_features(apis, connection, version, supported):
 
 
 @pytest.mark.parametrize(("name", "version"), [("", "1"), ("bad name", "1"), ("good", "-")])
-def test_software_names_are_checked(apis, connection, name, version):
+def test_software_names_are_checked(apis, client, name, version):
     """From version 3 on a client names itself in letters, digits, dots and dashes (KIP-511)."""
     request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
 
-    assert ask(apis, connection, request, 3).error_code == ErrorCode.INVALID_REQUEST
+    assert ask(apis, client, request, 3).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_an_unknown_version_of_api_versions_is_answered_in_v0(apis, connection):
+def test_an_unknown_version_of_api_versions_is_answered_in_v0(apis, client):
     """The refusal names the versions of ApiVersions itself."""
-    apis.on_request(connection, memoryview(pack(">hhih", ApiKey.API_VERSIONS, 99, 7, -1) + b"\0"))
+    client.hand_over(apis, pack(">hhih", ApiKey.API_VERSIONS, 99, 7, -1) + b"\0")
 
-    _, answer = decode_response(ApiVersionsRequest, 0, connection.sent[0])
+    _, answer = decode_response(ApiVersionsRequest, 0, client.sent[0])
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert [api.api_key for api in answer.api_keys] == [ApiKey.API_VERSIONS]
 
@@ -90,12 +90,12 @@ def test_an_unknown_version_of_api_versions_is_answered_in_v0(apis, connection):
         (pack(">hhih", ApiKey.LIST_GROUPS, 4, 1, -1) + b"\0", "API key 16"),
     ],
 )
-def test_what_does_not_follow_the_protocol_is_closed(apis, connection, frame, reason):
+def test_what_does_not_follow_the_protocol_is_closed(apis, client, frame, reason):
     """The reason is given to the connection, and nothing is answered."""
-    apis.on_request(connection, memoryview(frame))
+    client.hand_over(apis, frame)
 
-    assert reason in connection.closed
-    assert connection.sent == []
+    assert reason in client.closed
+    assert client.sent == []
 
 
 def raising(error):
@@ -105,44 +105,44 @@ def raising(error):
     return handler
 
 
-def test_a_kafka_error_becomes_the_answer(apis, connection):
+def test_a_kafka_error_becomes_the_answer(apis, client):
     """A handler may raise; the code goes where the answer has a place for it."""
     error = KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, "no such group")
     apis.register(Family(ApiKey.HEARTBEAT, raising(error)))
 
-    answer = ask(apis, connection, HeartbeatRequest(), 0)
+    answer = ask(apis, client, HeartbeatRequest(), 0)
 
     assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_a_bug_in_a_handler_is_an_unknown_server_error(apis, connection, caplog):
+def test_a_bug_in_a_handler_is_an_unknown_server_error(apis, client, caplog):
     """The client is answered, and the log has the traceback."""
     apis.register(Family(ApiKey.LIST_GROUPS, raising(ZeroDivisionError("oh"))))
 
-    answer = ask(apis, connection, ListGroupsRequest(), 0)
+    answer = ask(apis, client, ListGroupsRequest(), 0)
 
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_an_error_without_a_place_in_the_answer_closes(apis, connection, caplog):
+def test_an_error_without_a_place_in_the_answer_closes(apis, client, caplog):
     """Metadata has no error of its own below version 13."""
     apis.register(Family(ApiKey.METADATA, raising(ZeroDivisionError("oh"))))
 
-    assert ask(apis, connection, MetadataRequest(topics=None), 1) is None
-    assert "UNKNOWN_SERVER_ERROR" in connection.closed
+    assert ask(apis, client, MetadataRequest(topics=None), 1) is None
+    assert "UNKNOWN_SERVER_ERROR" in client.closed
 
 
-def test_an_error_of_metadata_is_answered_where_there_is_a_place(apis, connection):
+def test_an_error_of_metadata_is_answered_where_there_is_a_place(apis, client):
     """Version 13 has one for the whole request (KIP-1102)."""
     apis.register(Family(ApiKey.METADATA, raising(ZeroDivisionError("oh"))))
 
-    answer = ask(apis, connection, MetadataRequest(topics=None), 13)
+    answer = ask(apis, client, MetadataRequest(topics=None), 13)
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert connection.closed is None
+    assert client.closed is None
 
 
-def test_a_coroutine_answers_when_it_is_done(connection):
+def test_a_coroutine_answers_when_it_is_done(client):
     """A handler may wait for the registry; its answer is sent then."""
 
     async def handler(context, body):
@@ -151,14 +151,14 @@ def test_a_coroutine_answers_when_it_is_done(connection):
 
     runtime = mock_runtime()
     apis = Apis(runtime, [Family(ApiKey.HEARTBEAT, handler)])
-    apis.on_request(connection, memoryview(encode_request(0, 7, "test", HeartbeatRequest())[4:]))
+    client.hand_over(apis, encode_request(0, 7, "test", HeartbeatRequest())[4:])
     runtime.scheduler.advance(0)
 
-    _, answer = decode_response(HeartbeatRequest, 0, connection.sent[0])
+    _, answer = decode_response(HeartbeatRequest, 0, client.sent[0])
     assert answer.error_code == 27
 
 
-def test_a_request_is_answered_in_its_own_version(apis, connection):
+def test_a_request_is_answered_in_its_own_version(apis, client):
     """An old version of ListOffsets has no leader epochs, and is encoded without them."""
     from ottla.protocol.list_offsets import ListOffsetsPartition, ListOffsetsTopic
     from ottla.replication.replica_requests import OffsetResult
@@ -173,8 +173,8 @@ def test_a_request_is_answered_in_its_own_version(apis, connection):
     partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[partition])])
 
-    old = ask(apis, connection, request, 3).topics[0].partitions[0]
-    new = ask(apis, connection, request, 4).topics[0].partitions[0]
+    old = ask(apis, client, request, 3).topics[0].partitions[0]
+    new = ask(apis, client, request, 4).topics[0].partitions[0]
 
     assert (old.offset, new.offset, new.leader_epoch) == (6, 6, 7)
 
@@ -197,7 +197,7 @@ class Late:
         return SimpleNamespace(apis=lambda: dict.fromkeys(self.served, handle))
 
 
-def test_a_late_family_is_made_with_its_first_request(apis, connection):
+def test_a_late_family_is_made_with_its_first_request(apis, client):
     """Its versions are told before that; afterwards nothing stands before its handlers."""
     late = Late(ApiKey.HEARTBEAT, ApiKey.LIST_GROUPS)
     apis.register(
@@ -207,14 +207,14 @@ def test_a_late_family_is_made_with_its_first_request(apis, connection):
     assert (told[ApiKey.HEARTBEAT], told[ApiKey.LIST_GROUPS]) == ([0, 4], [1, 2])
     assert late.made == 0
 
-    answers = [ask(apis, connection, HeartbeatRequest(), 4).error_code for _ in range(2)]
+    answers = [ask(apis, client, HeartbeatRequest(), 4).error_code for _ in range(2)]
 
     assert (answers, late.made, late.asked) == ([27, 27], 1, ["HeartbeatRequest"] * 2)
     assert {key: versions for key, *versions in apis.supported()} == told
     assert not [key for key in late.served if isinstance(apis._apis[key].handler, partial)]
 
 
-def test_a_late_handler_stays_wrapped(apis, connection):
+def test_a_late_handler_stays_wrapped(apis, client):
     """What was put around it before it was made is asked each time, and it is made once."""
     late, seen = Late(ApiKey.HEARTBEAT), []
     apis.register(LateFamily(late, ApiKey.HEARTBEAT))
@@ -223,12 +223,12 @@ def test_a_late_handler_stays_wrapped(apis, connection):
         lambda handler: lambda context, body: seen.append("around") or handler(context, body),
     )
 
-    answers = [ask(apis, connection, HeartbeatRequest(), 4).error_code for _ in range(2)]
+    answers = [ask(apis, client, HeartbeatRequest(), 4).error_code for _ in range(2)]
 
     assert (answers, seen, late.made) == ([27, 27], ["around"] * 2, 1)
 
 
-def test_contexts_are_made_by_what_charges_for_requests(apis, connection):
+def test_contexts_are_made_by_what_charges_for_requests(apis, client):
     """While there is something; it hears of the request, and when its handler has returned."""
     made, asked = [], []
 
@@ -245,11 +245,11 @@ def test_contexts_are_made_by_what_charges_for_requests(apis, connection):
 
     apis.register(Family(ApiKey.HEARTBEAT, handle))
     apis.runtime.clock.advance(1)
-    ask(apis, connection, HeartbeatRequest(), 4)
+    ask(apis, client, HeartbeatRequest(), 4)
     apis.new_context = new_context
-    ask(apis, connection, HeartbeatRequest(), 4)
+    ask(apis, client, HeartbeatRequest(), 4)
     apis.new_context = None
-    ask(apis, connection, HeartbeatRequest(), 4)
+    ask(apis, client, HeartbeatRequest(), 4)
 
     assert made == [RequestContext, Charged, RequestContext]
     assert asked == [("test", True, apis.runtime.clock.monotonic_ns())]

@@ -8,7 +8,7 @@ from struct import pack
 from typing import Any
 
 import pytest
-from apis_world import FakeConnection, Family
+from apis_world import Client, Family
 from counting_slices import CountingSlices
 
 from ottla.errors import ErrorCode, KafkaError
@@ -59,21 +59,21 @@ class World:
     def __init__(self, key: ApiKey, handler: Any) -> None:
         self.runtime = mock_runtime()
         self.apis = Apis(self.runtime, [Family(key, handler)])
-        self.connection = FakeConnection()
+        self.client = Client()
         self.apis.slices = self.slices = CountingSlices()
 
     def send(self, frame: bytes) -> None:
         """The frame's buffer is used for others once the request has been taken."""
         buffer = bytearray(frame)
-        self.apis.on_request(self.connection, memoryview(buffer))
+        self.client.hand_over(self.apis, buffer)
         buffer[:] = bytes(len(buffer))
         self.runtime.scheduler.run_ready()
 
     def ask(self, request: Any, version: int) -> Any:
         self.send(encode_request(version, 7, "test", request)[4:])
-        if not self.connection.sent:
+        if not self.client.sent:
             return None
-        return decode_response(type(request), version, self.connection.sent[-1])[1]
+        return decode_response(type(request), version, self.client.sent[-1])[1]
 
 
 def offsets_request(*counts: int) -> ListOffsetsRequest:
@@ -136,17 +136,16 @@ def test_other_requests_are_served_between_the_slices():
     """Others are served between slices, and of two large requests each has its turn."""
     order: list[str] = []
     world = World(ApiKey.LIST_OFFSETS, None)
+    first, second = Client(), Client()
 
     def handle(context: Any, body: ListOffsetsRequest) -> ListOffsetsResponse:
-        order.append(context.connection.id)
+        order.append("a" if context.connection is first.connection else "b")
         return offsets_answer([])(context, body)
 
     world.apis.register(Family(ApiKey.LIST_OFFSETS, handle))
     frame = encode_request(7, 7, "test", offsets_request(2500))[4:]
-    for name in "ab":
-        connection = FakeConnection()
-        connection.id = name
-        world.apis.on_request(connection, memoryview(frame))
+    for client in (first, second):
+        client.hand_over(world.apis, frame)
     world.runtime.scheduler.run_ready()
 
     assert "".join(order[1:9]).count("aaa") == 0
@@ -164,7 +163,7 @@ def test_error_of_a_slice_is_that_of_the_request():
     world = World(ApiKey.DESCRIBE_GROUPS, handle)
     world.ask(DescribeGroupsRequest(groups=[f"g{n}" for n in range(500)]), 5)
 
-    assert world.connection.closed == "DescribeGroupsRequest failed: GROUP_AUTHORIZATION_FAILED"
+    assert world.client.closed == "DescribeGroupsRequest failed: GROUP_AUTHORIZATION_FAILED"
     assert asked == [1]
 
 
@@ -174,7 +173,8 @@ def test_client_that_has_gone_is_not_worked_for():
     world = World(ApiKey.LIST_OFFSETS, None)
 
     def handle(context: Any, body: ListOffsetsRequest) -> ListOffsetsResponse:
-        world.connection.is_closing = len(asked) == 2
+        if len(asked) == 2:
+            world.client.connection.close("the client has gone")
         return offsets_answer(asked)(context, body)
 
     world.apis.register(Family(ApiKey.LIST_OFFSETS, handle))
@@ -221,7 +221,7 @@ def test_batches_of_many_partitions_are_taken_in_slices(acks):
     if acks:
         assert [p.index for p in answer.responses[0].partition_responses] == list(range(1000))
     else:
-        assert (answer, world.connection.ended) == (None, 1)
+        assert (answer, world.client.ended) == (None, 1)
 
 
 @pytest.mark.parametrize("key", sorted(SLICED), ids=lambda key: ApiKey(key).name)
@@ -362,7 +362,7 @@ def test_request_of_too_many_elements_is_closed_where_there_is_no_place_for_an_e
     world = World(ApiKey.LIST_OFFSETS, offsets_answer([]))
     world.ask(offsets_request(MAX_ELEMENTS), 7)
 
-    assert "topics.partitions: 25000 elements announced, but only" in world.connection.closed
+    assert "topics.partitions: 25000 elements announced, but only" in world.client.closed
 
 
 @pytest.mark.parametrize("groups", [1, 30, 5000])
@@ -374,7 +374,7 @@ def test_elements_of_all_arrays_count_together(groups):
     frame = pack(">hhih", 9, 8, 1, -1) + b"\0" + pack_count(groups) + body + b"\0\0"
     world.send(frame)
 
-    assert "elements announced, but only" in world.connection.closed
+    assert "elements announced, but only" in world.client.closed
 
 
 def pack_count(count: int) -> bytes:
@@ -389,7 +389,7 @@ def test_unknown_tagged_fields_count_as_elements():
     world = World(ApiKey.OFFSET_FETCH, None)
     world.send(frame)
 
-    assert "40 elements announced, but only" in world.connection.closed
+    assert "40 elements announced, but only" in world.client.closed
 
 
 def test_frame_of_too_many_bytes_is_not_received():

@@ -129,7 +129,7 @@ def test_slice_that_closes_the_connection_ends_the_request(how):
     world = World(ApiKey.PRODUCE, handle)
     assert world.ask(produce_request(1_000, acks=0), 9) is None
 
-    assert world.connection.closed == "it is over"
+    assert world.client.closed == "it is over"
     assert len(asked) == 1
 
 

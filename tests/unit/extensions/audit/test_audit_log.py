@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from rights_world import ClientConnection
+from apis_world import Client
 
 import ottla
 from ottla.errors import ErrorCode, KafkaError
@@ -641,10 +641,9 @@ def test_request_is_denied_on_its_way_into_the_topic():
             from ottla.protocol.header import encode_request
             from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 
-            connection = ClientConnection(EVE)
             body = MetadataRequest(topics=[MetadataRequestTopic(name="secret")])
-            frame = memoryview(bytearray(encode_request(4, 1, "app", body)))[4:]
-            broker.broker.apis.on_request(connection, frame)
+            frame = encode_request(4, 1, "app", body)[4:]
+            Client(EVE).hand_over(broker.broker.apis, bytearray(frame))
 
         broker.run(ask())
         (record,) = read_audit(broker.bootstrap_servers, lambda found: len(found) == 1)

@@ -7,10 +7,10 @@ import logging
 from types import SimpleNamespace
 
 import pytest
+from apis_world import Client, ask
 
 from ottla.errors import ErrorCode
 from ottla.extensions.logins.sasl_handlers import SaslHandlers, ScramUsersHandler
-from ottla.protocol.header import encode_request
 from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from ottla.protocol.scram_users import (
@@ -20,7 +20,7 @@ from ottla.protocol.scram_users import (
     ScramCredentialUpsertion,
     UserName,
 )
-from ottla.security.principal import ANONYMOUS, KafkaPrincipal
+from ottla.security.principal import KafkaPrincipal
 from ottla.security.sasl import PlainServer, SaslAuthenticator, SaslListener
 from ottla.security.scram import ScramCredential, salted_password
 from ottla.server.apis import Apis
@@ -31,36 +31,13 @@ DELAY_MS = 100
 USERS = {"alice": "secret"}
 
 
-class Connection:
-    """Keeps what a real connection would send, and when it would end."""
-
-    id = "fake"
-    client_host = "10.0.0.1"
-    listener_name = "SASL_PLAINTEXT"
-
-    def __init__(self, runtime, max_reauth_ms: int = 0) -> None:
-        listener = SaslListener(
-            {"PLAIN": lambda: PlainServer(USERS)}, {"PLAIN": max_reauth_ms}, 1000, DELAY_MS
-        )
-        self.authenticator = SaslAuthenticator(listener, runtime.clock)
-        self.principal = ANONYMOUS
-        self.sent: list[bytes] = []
-        self.closed = ""
-
-    def send(self, parts) -> None:
-        self.sent.append(b"".join(map(bytes, parts)))
-
-    def send_last(self, parts, reason: str) -> None:
-        self.send(parts)
-        self.close(reason)
-
-    def authenticated(self, authenticator, name) -> None:
-        self.principal = authenticator.principal
-        if not authenticator.has_session_end:
-            self.authenticator = None
-
-    def close(self, reason: str) -> None:
-        self.closed = reason
+def client_of(runtime, max_reauth_ms: int = 0) -> Client:
+    """A client that has to log in."""
+    listener = SaslListener(
+        {"PLAIN": lambda: PlainServer(USERS)}, {"PLAIN": max_reauth_ms}, 1000, DELAY_MS
+    )
+    authenticator = SaslAuthenticator(listener, runtime.clock)
+    return Client(listener_name="SASL_PLAINTEXT", authenticator=authenticator)
 
 
 @pytest.fixture
@@ -71,10 +48,6 @@ def runtime():
 @pytest.fixture
 def apis(runtime) -> Apis:
     return Apis(runtime, [SaslHandlers()])
-
-
-def ask(apis, connection, request, version=1) -> None:
-    apis.on_request(connection, memoryview(encode_request(version, 7, "test", request)[4:]))
 
 
 def test_both_requests_are_refused_where_nobody_logs_in():
@@ -90,50 +63,50 @@ def test_both_requests_are_refused_where_nobody_logs_in():
 
 def test_connection_is_told_whom_it_serves(apis, runtime):
     """Then its requests are not shown to the authenticator any longer."""
-    connection = Connection(runtime)
-    ask(apis, connection, SaslHandshakeRequest(mechanism="PLAIN"))
-    ask(apis, connection, SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"))
+    client = client_of(runtime)
+    ask(apis, client, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    ask(apis, client, SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), 1)
 
-    assert [len(answer) > 0 for answer in connection.sent] == [True, True]
-    assert connection.principal == KafkaPrincipal.user("alice")
-    assert connection.authenticator is None
+    assert [len(answer) > 0 for answer in client.sent] == [True, True]
+    assert client.connection.principal == KafkaPrincipal.user("alice")
+    assert client.connection.authenticator is None
 
 
 def test_refused_login_is_answered_after_the_delay(apis, runtime, caplog):
     """Nothing is sent, and nothing is closed, before; the log has a line without the password."""
-    connection = Connection(runtime)
-    ask(apis, connection, SaslHandshakeRequest(mechanism="PLAIN"))
+    client = client_of(runtime)
+    ask(apis, client, SaslHandshakeRequest(mechanism="PLAIN"), 1)
     with caplog.at_level(logging.INFO):
-        ask(apis, connection, SaslAuthenticateRequest(auth_bytes=b"\0alice\0SESAME"))
+        ask(apis, client, SaslAuthenticateRequest(auth_bytes=b"\0alice\0SESAME"), 1)
 
     runtime.scheduler.advance(DELAY_MS - 1)
-    assert (len(connection.sent), connection.closed) == (1, "")
+    assert (len(client.sent), client.closed) == (1, None)
     runtime.scheduler.advance(1)
-    assert len(connection.sent) == 2
-    assert connection.closed == "Authentication failed: Invalid username or password"
+    assert len(client.sent) == 2
+    assert client.closed == "Authentication failed: Invalid username or password"
     assert "Failed authentication with /10.0.0.1" in caplog.text
     assert "SESAME" not in caplog.text
 
 
 def test_request_without_a_login_is_closed_after_the_delay(apis, runtime):
     """There is no answer to it."""
-    connection = Connection(runtime)
-    ask(apis, connection, MetadataRequest())
+    client = client_of(runtime)
+    ask(apis, client, MetadataRequest(), 1)
 
-    assert connection.closed == ""
+    assert client.closed is None
     runtime.scheduler.advance(DELAY_MS)
-    assert (connection.sent, connection.closed) == ([], "METADATA before SaslHandshake")
+    assert (client.sent, client.closed) == ([], "METADATA before SaslHandshake")
 
 
 def test_session_that_has_ended_is_closed_at_once(apis, runtime):
     """It was told when it would end."""
-    connection = Connection(runtime, max_reauth_ms=1000)
-    ask(apis, connection, SaslHandshakeRequest(mechanism="PLAIN"))
-    ask(apis, connection, SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"))
+    client = client_of(runtime, max_reauth_ms=1000)
+    ask(apis, client, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    ask(apis, client, SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), 1)
     runtime.scheduler.advance(1000)
-    ask(apis, connection, MetadataRequest())
+    ask(apis, client, MetadataRequest(), 1)
 
-    assert connection.closed == "its session has ended"
+    assert client.closed == "its session has ended"
 
 
 # The users of SCRAM
@@ -203,24 +176,24 @@ def test_refused_login_is_told_to_whoever_listens(apis, runtime):
     """With the mechanism and the reason, such as to a log of what was denied."""
     told = []
     apis.on_refused_login = lambda *refusal: told.append(refusal)
-    connection = Connection(runtime)
-    ask(apis, connection, SaslHandshakeRequest(mechanism="PLAIN"))
-    ask(apis, connection, SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"))
+    client = client_of(runtime)
+    ask(apis, client, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    ask(apis, client, SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"), 1)
     ((who, mechanism, reason),) = told
 
-    assert (who, mechanism) == (connection, "PLAIN")
+    assert (who, mechanism) == (client.connection, "PLAIN")
     assert reason
 
 
 def test_client_that_has_logged_in_for_a_while_is_served(apis, runtime):
     """Its session ends one day, so that its frames are still shown to what judges logins."""
-    connection = Connection(runtime, max_reauth_ms=10**9)
-    ask(apis, connection, SaslHandshakeRequest(mechanism="PLAIN"))
-    ask(apis, connection, SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"))
-    assert connection.authenticator is not None
-    ask(apis, connection, MetadataRequest(topics=None), 9)
+    client = client_of(runtime, max_reauth_ms=10**9)
+    ask(apis, client, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    ask(apis, client, SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), 1)
+    assert client.connection.authenticator is not None
+    ask(apis, client, MetadataRequest(topics=None), 9)
 
-    assert connection.closed.startswith("unsupported API key 3")
+    assert client.closed.startswith("unsupported API key 3")
 
 
 def test_credential_is_stored_as_kafka_stores_it(users, entities):

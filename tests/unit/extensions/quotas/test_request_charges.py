@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from apis_world import FakeConnection, Family, ask
+from apis_world import Client, Family, ask
 from test_slicing import World
 
 from ottla.config.broker_config import BrokerConfig
@@ -30,8 +30,8 @@ def apis() -> Apis:
 
 
 @pytest.fixture
-def connection() -> FakeConnection:
-    return FakeConnection()
+def client() -> Client:
+    return Client()
 
 
 def limit(apis, **overrides):
@@ -42,7 +42,7 @@ def limit(apis, **overrides):
     apis.new_context = partial(charged_context, quotas) if quotas.is_active else None
 
 
-def test_requests_are_measured_while_there_are_quotas(apis, connection):
+def test_requests_are_measured_while_there_are_quotas(apis, client):
     """Requests are measured while there are quotas only: without, contexts are the plain ones."""
     contexts = []
 
@@ -51,16 +51,16 @@ def test_requests_are_measured_while_there_are_quotas(apis, connection):
         return HeartbeatResponse()
 
     apis.register(Family(ApiKey.HEARTBEAT, handle))
-    ask(apis, connection, HeartbeatRequest(), 4)
+    ask(apis, client, HeartbeatRequest(), 4)
     limit(apis, request_percentage=1)
-    ask(apis, connection, HeartbeatRequest(), 4)
+    ask(apis, client, HeartbeatRequest(), 4)
     limit(apis)
-    ask(apis, connection, HeartbeatRequest(), 4)
+    ask(apis, client, HeartbeatRequest(), 4)
     assert contexts == [RequestContext, MeteredContext, RequestContext]
 
 
 @pytest.mark.parametrize("is_coroutine", [False, True])
-def test_client_over_its_quota_is_held_after_the_answer(apis, connection, is_coroutine):
+def test_client_over_its_quota_is_held_after_the_answer(apis, client, is_coroutine):
     """The response says for how long, whether it came at once or later (KIP-219)."""
 
     def work():
@@ -74,14 +74,14 @@ def test_client_over_its_quota_is_held_after_the_answer(apis, connection, is_cor
     apis.register(Family(ApiKey.HEARTBEAT, lambda context, body: handler()))
     apis.runtime.clock.advance(1)
     limit(apis, request_percentage=1)
-    ask(apis, connection, HeartbeatRequest(), 4)
+    ask(apis, client, HeartbeatRequest(), 4)
     apis.runtime.scheduler.run_ready()
-    _, response = decode_response(HeartbeatRequest, 4, connection.sent[-1])
+    _, response = decode_response(HeartbeatRequest, 4, client.sent[-1])
     assert response.throttle_time_ms == 1000
-    assert connection.muted_until_ms == apis.runtime.clock.monotonic_ms() + 1000
+    assert client.muted_until_ms == apis.runtime.clock.monotonic_ms() + 1000
 
 
-def test_requests_between_brokers_are_not_held(apis, connection):
+def test_requests_between_brokers_are_not_held(apis, client):
     """Leadership must move, whatever a quota says."""
 
     def work(context, body):
@@ -91,11 +91,11 @@ def test_requests_between_brokers_are_not_held(apis, connection):
     apis.register(Family(ApiKey.LEADER_AND_ISR, work))
     apis.runtime.clock.advance(1)
     limit(apis, request_percentage=1)
-    ask(apis, connection, LeaderAndIsrRequest(), 4)
-    assert connection.muted_until_ms == 0
+    ask(apis, client, LeaderAndIsrRequest(), 4)
+    assert client.muted_until_ms == 0
 
 
-def test_refused_request_of_a_pretended_broker_is_charged(apis, connection):
+def test_refused_request_of_a_pretended_broker_is_charged(apis, client):
     """Only who may ask what brokers ask is exempt: a refusal takes time as well."""
 
     def refuse(handler):
@@ -109,10 +109,10 @@ def test_refused_request_of_a_pretended_broker_is_charged(apis, connection):
     apis.wrap(ApiKey.LEADER_AND_ISR, refuse)
     apis.runtime.clock.advance(1)
     limit(apis, request_percentage=1)
-    answer = ask(apis, connection, LeaderAndIsrRequest(), 4)
+    answer = ask(apis, client, LeaderAndIsrRequest(), 4)
 
     assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    assert connection.muted_until_ms > apis.runtime.clock.monotonic_ms()
+    assert client.muted_until_ms > apis.runtime.clock.monotonic_ms()
 
 
 @pytest.mark.parametrize("size", [1, LONG_FRAME_BYTES])
@@ -131,4 +131,4 @@ def test_waiting_for_an_answer_is_free(size):
     world.runtime.clock.advance(60_000)
     contexts[0].respond(HeartbeatResponse(error_code=int(ErrorCode.NONE)))
 
-    assert world.connection.muted_until_ms == 0
+    assert world.client.muted_until_ms == 0
