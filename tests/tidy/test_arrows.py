@@ -36,6 +36,7 @@ ARROWS = {
     | {"server"},
     "clients": CLIENT_SIDE | {"metrics"},
     "aio": USES_CLIENTS,
+    "tracing": USES_CLIENTS,
     "connect": USES_CLIENTS | {"metrics"},
     "spark": USES_CLIENTS,
     "warehouse": USES_CLIENTS | {"spark"},
