@@ -1,4 +1,4 @@
-"""The compiled core beside the same core from its source: CPU of small requests, start and memory.
+"""The compiled core beside the same core from its source: CPU of small requests and of sends.
 
 `make compiled` comes first. Two brokers take turns, each round begins with the other one, and what
 is shown are medians of the rounds; a ratio is the median of the rounds' ratios. Both brokers have
@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -59,12 +60,15 @@ def source_of(folder: Path) -> Path:
     return folder
 
 
-def broker_of(kind: str, folder: Path, source: Path) -> BrokerProcess:
-    """A broker that has started once before, so that its bytecode is there."""
-    broker = BrokerProcess(folder / kind)
+def environment_of(kind: str, source: Path) -> dict[str, str]:
+    """That of a process which imports this kind of Ottla."""
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
-    if kind == "source":
-        environment["PYTHONPATH"] = str(source)
+    return environment | {"PYTHONPATH": str(source)} if kind == "source" else environment
+
+
+def broker_of(folder: Path, environment: dict[str, str]) -> BrokerProcess:
+    """A broker that has started once before, so that its bytecode is there."""
+    broker = BrokerProcess(folder)
     broker.popen = partial(subprocess.Popen, env=environment)
     broker.start()
     broker.stop()
@@ -96,19 +100,42 @@ def cpu_us(broker: BrokerProcess, row: Row) -> float:
     return (cpu_ns(broker.pid) - begun) / REQUESTS / 1e3
 
 
-def compare(brokers: dict[str, BrokerProcess], row: Row) -> None:
-    """Rounds in turn, after one that warms both up."""
-    measured: dict[str, list[float]] = {kind: [] for kind in KINDS}
+SENDS = """
+import sys, time
+from ottla import Producer
+
+with Producer(sys.argv[1], linger_ms=5) as producer:
+    for count in (5_000, 150_000):
+        begun = time.thread_time_ns(), time.process_time_ns()
+        for _ in range(count):
+            producer.send("requests", b"x" * 100)
+        in_caller = time.thread_time_ns() - begun[0]
+        producer.flush()
+        in_all = time.process_time_ns() - begun[1]
+print(in_caller / count / 1e3, in_all / count / 1e3)
+"""
+
+
+def send_us(environment: dict[str, str], broker: BrokerProcess) -> list[float]:
+    """CPU of a producer for a record: of the thread that sends, and of the process."""
+    program = [sys.executable, "-c", SENDS, broker.bootstrap_servers]
+    return list(map(float, subprocess.check_output(program, env=environment, text=True).split()))
+
+
+def compare(names: Sequence[str], measure: Callable[[str], Sequence[float]]) -> None:
+    """Measure both kinds in turn, after a round that warms both up; a line for each figure."""
+    measured: dict[str, list[Sequence[float]]] = {kind: [] for kind in KINDS}
     for number in range(ROUNDS + 1):
         for kind in KINDS[:: -1 if number % 2 else 1]:
-            measured[kind].append(cpu_us(brokers[kind], row))
-    source, compiled = (measured[kind][1:] for kind in KINDS)
-    ratio = statistics.median(b / a for a, b in zip(source, compiled, strict=True))
-    print(
-        f"{row.name:<38} {statistics.median(source):7.1f} us {statistics.median(compiled):7.1f} us"
-        f"   x{ratio:.2f}",
-        flush=True,
-    )
+            measured[kind].append(measure(kind))
+    for index, name in enumerate(names):
+        source, compiled = ([each[index] for each in measured[kind][1:]] for kind in KINDS)
+        ratio = statistics.median(b / a for a, b in zip(source, compiled, strict=True))
+        print(
+            f"{name:<38} {statistics.median(source):7.2f} us {statistics.median(compiled):7.2f} us"
+            f"   x{ratio:.2f}",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -117,7 +144,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         source = source_of(folder / "source-of-ottla")
-        brokers = {kind: broker_of(kind, folder, source) for kind in KINDS}
+        environments = {kind: environment_of(kind, source) for kind in KINDS}
+        brokers = {kind: broker_of(folder / kind, environments[kind]) for kind in KINDS}
         print(f"CPU of the broker for a request, medians of {ROUNDS} rounds: {', '.join(KINDS)}")
         for kind, broker in brokers.items():
             start, memory = cpu_seconds(broker.pid), resident_megabytes(broker.pid)
@@ -127,7 +155,10 @@ def main() -> None:
                 admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
                 admin.create_topics([NewTopic("requests", 1, 1)])["requests"].result(30)
             for row in ROWS:
-                compare(brokers, row)
+                compare([row.name], lambda kind, row=row: [cpu_us(brokers[kind], row)])
+            target = brokers["compiled"]
+            names = ("A send of 100 B, in the caller", "A send of 100 B, in the process")
+            compare(names, lambda kind: send_us(environments[kind], target))
         finally:
             for broker in brokers.values():
                 broker.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Final, TypeVar
 
+from ottla.compiled import mypyc_attr
 from ottla.errors import LocalProtocolError
 from ottla.network.connection import Connection
 from ottla.network.outgoing import Part
@@ -19,6 +20,7 @@ LastOf = Callable[[Iterator[list[Part] | None]], Awaitable[list[Part]]]
 """Does work that gives a None for each slice of it, and then its result."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # quotas are a feature
 class RequestQuota:
     """The verdict of quotas on one request. This one is that of a client without limits."""
 
@@ -55,6 +57,7 @@ NO_QUOTA: Final = RequestQuota()
 MAX_ANSWER_BYTES: Final = 2**31 - 1
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # features charge for requests, or hold answers
 class RequestContext:
     """The context of a request beside its decoded body: the client, and the way to answer.
 
@@ -68,16 +71,16 @@ class RequestContext:
         "connection",
         "header",
         "in_sight",
+        "quota",
         "received_ms",
         "watch",
     )
-
-    quota: RequestQuota = NO_QUOTA
 
     def __init__(self, connection: Connection, header: RequestHeader, received_ms: int) -> None:
         self.connection = connection
         self.header = header
         self.received_ms = received_ms
+        self.quota: RequestQuota = NO_QUOTA
         self.watch: RequestWatch | None = None
         self._is_ended = False
         self.amend: Callable[[Any], object] | None = None

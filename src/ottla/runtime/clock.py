@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+from ottla.compiled import mypyc_attr
+
 
 class Clock(Protocol):
     """Where everything gets the time from, so that a test can own it."""
@@ -22,6 +24,7 @@ class Clock(Protocol):
         ...
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests shift it
 class SystemClock:
     """The clocks of the machine, cut to whole milliseconds."""
 

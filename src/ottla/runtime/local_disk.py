@@ -8,6 +8,8 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
+from ottla.compiled import mypyc_attr
+
 if TYPE_CHECKING:
     from ottla.runtime.disk import Buffer, DiskLock, File
 
@@ -25,6 +27,7 @@ AHEAD_BYTES = 2 * 1024 * 1024
 HOT_TAIL_BYTES = 64 * 1024
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # a process that is killed in a test loses its disk
 class LocalDisk:
     """`Disk` on the file systems of the machine."""
 

@@ -14,7 +14,7 @@ from ottla.runtime import DelayedOperation
 class SliceContext(RequestContext):
     """The context of one slice of a request: its answer becomes a part of the whole one."""
 
-    __slots__ = ("answer", "quota", "whole")
+    __slots__ = ("answer", "whole")
 
     def __init__(self, whole: RequestContext) -> None:
         super().__init__(whole.connection, whole.header, whole.received_ms)

@@ -7,14 +7,14 @@ version that the follower has chosen. A broker that is down, or cut off, does no
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from uuid import UUID
+
+from apis_world import Context
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_manager import LogManager
-from ottla.network.request_context import NO_QUOTA
 from ottla.protocol.message import decode, encode
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import batches
@@ -44,17 +44,14 @@ T0 = TopicPartition("t", 0)
 LAG_MS = 10_000
 
 
-class Answering:
-    """The context of one request: the answer becomes bytes, and then the follower's response."""
+class Answering(Context):
+    """The context of one request: the answer becomes bytes, and then the follower's response.
 
-    quota = NO_QUOTA
+    A follower that hangs up is not noticed here; its fetch ends with its time.
+    """
 
-    def __init__(self, request_class, api_version, future):
-        self.request_class = request_class
-        self.api_version = api_version
-        self.client_id = "follower"
-        self.listener_name = "PLAINTEXT"
-        self.connection = SimpleNamespace(id="follower")
+    def __init__(self, api_version, future):
+        super().__init__(api_version, client_id="follower")
         self.future = future
 
     def respond(self, response):
@@ -63,9 +60,6 @@ class Answering:
         parts = encode(response, self.api_version)
         data = parts if isinstance(parts, bytes | bytearray) else b"".join(map(as_bytes, parts))
         self.future.set_result(decode(type(response), self.api_version, memoryview(data)))
-
-    def wait_for(self, operation):
-        """A follower that hangs up is not noticed here; its fetch ends with its time."""
 
 
 def as_bytes(part):
@@ -122,7 +116,7 @@ class DirectConnection:
             return
         body = decode(type(request), version, memoryview(as_bytes_of(request, version)))
         broker = self.world.brokers[self.node.id]
-        context = Answering(type(request), version, future)
+        context = Answering(version, future)
         answer = broker.handlers[request.api_key](context, body)
         if answer is not None:
             context.respond(answer)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import struct
-from types import SimpleNamespace
 
 import pytest
+from apis_world import Context
 from replica_world import LAG_MS, T0, ReplicaWorld, log_values
 
 from ottla.config.topic_config import TopicConfig
@@ -315,8 +315,7 @@ def test_new_leader_does_not_know_at_once_how_far_was_committed(world):
     request = ListOffsetsRequest(replica_id=-1, topics=[asked])
     lines = {}
     for version in (4, 5):
-        context = SimpleNamespace(api_version=version)
-        answer = world.brokers[2].handlers[ApiKey.LIST_OFFSETS](context, request)
+        answer = world.brokers[2].handlers[ApiKey.LIST_OFFSETS](Context(version), request)
         lines[version] = ErrorCode.of(answer.topics[0].partitions[0].error_code)
     # Older clients do not know the newer error, and take it for the end of all trying.
     assert lines == {4: ErrorCode.LEADER_NOT_AVAILABLE, 5: ErrorCode.OFFSET_NOT_AVAILABLE}

@@ -9,7 +9,9 @@ from typing import Any
 
 from ottla.network.connection import IN_FLIGHT, STOPPING, Connection
 from ottla.network.frame_buffer import BufferPool, FrameBuffer
-from ottla.protocol.header import decode_response, encode_request
+from ottla.network.request_context import RequestContext
+from ottla.protocol.header import RequestHeader, decode_response, encode_request
+from ottla.protocol.message import Response, encode
 from ottla.runtime import Buffer, File
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal
 from ottla.security.sasl import SaslAuthenticator
@@ -82,6 +84,41 @@ class Client:
 
     def send_file(self, file: File, position: int, count: int) -> int:
         return self.send(file.pread(count, position))
+
+
+class Context(RequestContext):
+    """The context of a request of which nobody is told how it ends.
+
+    `answers` are the responses, which must have bytes in the version, and None for an end without.
+    """
+
+    def __init__(
+        self, api_version: int = 0, *, listener_name: str = "PLAINTEXT", client_id: str = "app"
+    ) -> None:
+        connection = Client(listener_name=listener_name).connection
+        super().__init__(connection, RequestHeader(0, api_version, 7, client_id), 0)
+        self.answers: list[Response | None] = []
+        self.waits: list[Any] = []
+        self.closed: list[str] = []
+
+    @property
+    def answer(self) -> Response | None:
+        """The answer, None while there is none."""
+        return self.answers[0] if self.answers else None
+
+    def respond(self, response: Response) -> None:
+        assert not self.answers, "a request is answered once"
+        encode(response, self.api_version)
+        self.answers.append(response)
+
+    def no_response(self) -> None:
+        self.answers.append(None)
+
+    def wait_for(self, operation: Any) -> None:
+        self.waits.append(operation)
+
+    def close_connection(self, reason: str) -> None:
+        self.closed.append(reason)
 
 
 class Family:

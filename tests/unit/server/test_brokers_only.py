@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
+from apis_world import Context
 from rights_world import call
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.request_context import NO_QUOTA
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest, ReplicaState
 from ottla.protocol.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
@@ -39,9 +37,7 @@ def ask_with(body, listener, api_version=0, **rights):
     """The answer to a request on a listener, or its error."""
     apis = Apis(mock_runtime(), [Everything()])
     keep_to_brokers(apis, "BROKERS", **rights)
-    context = SimpleNamespace(
-        listener_name=listener, client_host="somewhere", quota=NO_QUOTA, api_version=api_version
-    )
+    context = Context(api_version, listener_name=listener)
     try:
         return apis._apis[body.api_key].handler(context, body)
     except KafkaError as error:

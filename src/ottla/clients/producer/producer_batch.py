@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
+from ottla.compiled import mypyc_attr
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record import kernel
 from ottla.record.batch_builder import HeaderFields, build_batch, build_batch_of_section
@@ -74,6 +75,7 @@ class BatchFormat(NamedTuple):
     """A batch that a codec has made larger than this is sent without one, which keeps to it."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests split one while it is waited for
 class ProducerBatch:
     """Holds records as tuples until they are sent, when all are encoded at once.
 

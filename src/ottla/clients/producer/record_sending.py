@@ -26,6 +26,7 @@ from ottla.clients.producer.producer_batch import (
 )
 from ottla.clients.producer.producer_interceptors import ProducerInterceptors
 from ottla.clients.serialization import serializer_of, to_bytes
+from ottla.compiled import mypyc_attr
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.record_batch import BATCH_OVERHEAD
@@ -49,6 +50,7 @@ MAX_FIRST_PARTITION: Final = 2**16
 """Calls of `send_values` begin with one partition or another, so that topics fill evenly."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # producers, which programs extend
 class RecordSending(ABC):
     """A producer but for its waiting: `_learn` and `_new_partition` get metadata that are missing.
 
@@ -98,15 +100,18 @@ class RecordSending(ABC):
 
     def _put(
         self,
-        topic: str,
+        topic: Any,
         value: Any,
         key: Any,
         headers: HeadersLike,
-        partition: int | None,
-        timestamp_ms: int | None,
+        partition: Any,
+        timestamp_ms: Any,
         on_delivery: OnDelivery | None,
     ) -> RecordFuture:
-        """Queue a record; an error means that the open transaction must be aborted."""
+        """Queue a record; an error means that the open transaction must be aborted.
+
+        A program may give anything, and is told by an error of ours what is wrong with it.
+        """
         try:
             given_key, given_value = key, value
             if self._serialize_key is not None:
@@ -146,7 +151,7 @@ class RecordSending(ABC):
             raise
 
     def _queue(
-        self, queues: TopicQueues, partition: int | None, key: bytes | None
+        self, queues: TopicQueues, partition: Any, key: bytes | None
     ) -> PartitionQueue | None:
         """The queue for a record that has a partition or a key; None for the sticky one."""
         if partition is None:
@@ -205,7 +210,7 @@ class RecordSending(ABC):
         size = config.batch_size if config.is_given("batch.size") else DEFAULT_BATCH_BYTES
         return RowSender(self._partitions, send_encoded, size, self._max_record_size, first)
 
-    def _stamp(self, timestamp_ms: int | None) -> int:
+    def _stamp(self, timestamp_ms: Any) -> int:
         return self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
 
     def _bulk(self, parts: Sequence[ProducerBatch | RecordFuture]) -> BulkFuture:
@@ -238,7 +243,7 @@ class RecordSending(ABC):
             self._post(partial(self._transactions.note_refusal, error))
 
 
-def no_partition(queues: TopicQueues, partition: int) -> KafkaError:
+def no_partition(queues: TopicQueues, partition: object) -> KafkaError:
     return KafkaError(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         f"partition={partition}: topic {queues.topic} has {len(queues.partitions)}",
@@ -258,7 +263,7 @@ def checked_headers(headers: HeadersLike) -> Headers:
     return tuple(checked)
 
 
-def checked_timestamp(timestamp_ms: int) -> int:
+def checked_timestamp(timestamp_ms: object) -> int:
     if not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP,

@@ -189,7 +189,7 @@ async def _timed(coroutine: Coroutine[Any, Any, T], charges: RequestCharges) -> 
 class MeteredContext(RequestContext):
     """The context of a request where there are quotas: after its answer the client may be muted."""
 
-    __slots__ = ("quota",)
+    __slots__ = ()
     quota: RequestCharges
 
     def __init__(

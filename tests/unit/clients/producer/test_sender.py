@@ -420,6 +420,7 @@ def looks_of(world, monkeypatch) -> list[int]:
     return looks
 
 
+@pytest.mark.usefixtures("core_source")
 def test_sender_sleeps_while_batches_linger(runtime, cluster, monkeypatch):
     """It looks when one was begun, and when that one may be sent, and not between."""
     world = ProducerWorld(runtime, cluster, linger_ms=2000)
@@ -432,6 +433,7 @@ def test_sender_sleeps_while_batches_linger(runtime, cluster, monkeypatch):
     assert looks[:2] == [1000, 3000]
 
 
+@pytest.mark.usefixtures("core_source")
 def test_several_causes_make_one_turn(world, monkeypatch):
     """The next cause after that makes another one."""
     looks = looks_of(world, monkeypatch)
@@ -471,7 +473,7 @@ def test_metadata_are_refreshed_when_they_are_old(world, cluster):
 def test_batch_that_cannot_be_encoded_fails_alone(world):
     """The records of other partitions are sent."""
     queue = world.queues.queues[0]
-    record = (0, None, "text, which is no bytes", ())
+    record = (0, None, b"v", (("header", "text, which is no bytes"),))
     broken = world.core.accumulator.append(world.queues, queue, record, 100)
     fine = world.send("a", partition=1)
     world.run(100)

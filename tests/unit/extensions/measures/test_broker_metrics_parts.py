@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
+from apis_world import Client
 from broker_world import BrokerWorld
 
 from ottla.config.broker_config import BrokerConfig
@@ -21,7 +22,6 @@ from ottla.extensions.measures.measures import Measures
 from ottla.metrics import MetricsReporter
 from ottla.metrics.metrics_registry import Kind, MetricsRegistry, attributes
 from ottla.metrics.sensors import TICK_MS
-from ottla.network.outgoing import Outgoing
 from ottla.network.processor import Traffic
 from ottla.registry.tree import SessionState
 from ottla.registry.zookeeper import ZooKeeperRegistry
@@ -405,16 +405,9 @@ def test_traffic_is_that_of_closed_connections_and_of_open_ones(shown):
     closed = Traffic()
     closed.created, closed.closed, closed.received_bytes = 3, 1, 100
     logins = SimpleNamespace(succeeded=5, failed=1, renewed=0, renewals_failed=0, expired=0)
-    outgoing = Outgoing()
-    outgoing.sent_bytes = 7
-    connection = SimpleNamespace(
-        listener_name="A",
-        received_bytes=20,
-        outgoing=outgoing,
-        request_count=2,
-        is_ready=True,
-        is_queued_to_send=False,
-    )
+    connection = Client(listener_name="A").connection
+    connection.outgoing.sent_bytes, connection.received_bytes = 7, 20
+    connection.request_count, connection.is_ready = 2, True
     processor = SimpleNamespace(
         listeners=[SimpleNamespace(name="A"), SimpleNamespace(name="B")],
         connections=[connection, connection],

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from apis_world import Client
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.quotas.client_quotas import MAX_IDLE_CLIENTS, ClientQuotas
 from ottla.extensions.quotas.request_charges import charged_context
+from ottla.network.connection import IN_FLIGHT
 from ottla.network.request_context import NO_QUOTA
 from ottla.protocol.header import RequestHeader
 from ottla.protocol.metadata import MetadataResponse
 from ottla.protocol.produce import ProduceResponse
-from ottla.security.principal import ANONYMOUS, KafkaPrincipal
+from ottla.security.principal import KafkaPrincipal
 from ottla.structs import ClientEntity
 from ottla.testing.virtual_loop import MockClock
 
@@ -58,24 +60,12 @@ class SlowTransport:
         self.is_closed = True
 
 
-class FakeConnection:
-    """Takes answers, and notes until when it is muted."""
+class PatientClient(Client):
+    """Notes until when it is muted, which it is only once it has its answer."""
 
-    def __init__(self, clock: NsClock, principal: KafkaPrincipal = ANONYMOUS) -> None:
-        self.principal = principal
-        self.transport = SlowTransport(clock)
-        self.sent = 0
-        self.muted_until_ms = 0
-
-    def send(self, parts):
-        self.sent += 1
-
-    def no_response(self):
-        self.sent += 1
-
-    def mute_until(self, deadline_ms):
-        assert self.sent, "the answer goes first"
-        self.muted_until_ms = deadline_ms
+    def throttle(self, connection, deadline_ms):
+        assert self.sent or self.ended, "the answer goes first"
+        super().throttle(connection, deadline_ms)
 
 
 class NsClock(MockClock):
@@ -94,7 +84,9 @@ class World:
         self.clock = NsClock()
         config = BrokerConfig.parse({key.replace("_", "."): settings[key] for key in settings})
         self.quotas = ClientQuotas(self.clock, config)
-        self.connection = FakeConnection(self.clock)
+        self.client = PatientClient()
+        self.connection = self.client.connection
+        self.connection.transport = SlowTransport(self.clock)
 
     def limit(self, entity: ClientEntity = APP, **overrides: object):
         self.quotas.update(entity, {key: str(value) for key, value in overrides.items()})
@@ -102,6 +94,7 @@ class World:
     def context(self, api_key: int, version: int = 9, size: int = 100, client_id="app"):
         header = RequestHeader(api_key, version, 1, client_id)
         now_ns = self.clock.monotonic_ns()
+        self.connection.muted |= IN_FLIGHT
         return charged_context(self.quotas, self.connection, header, 0, size, now_ns)
 
 
@@ -130,15 +123,15 @@ def test_produce_over_its_quota_is_answered_and_then_held(world):
         world.context(0, version, size=2500).respond(response)
 
     assert response.throttle_time_ms == 40_000
-    assert world.connection.sent == 2
-    assert world.connection.muted_until_ms == 40_000 == world.clock.monotonic_ms() + 40_000
+    assert len(world.client.sent) == 2
+    assert world.client.muted_until_ms == 40_000 == world.clock.monotonic_ms() + 40_000
 
 
 def test_version_without_throttle_time_is_held_as_well(world):
     """Produce v0 has no field for it."""
     world.limit(producer_byte_rate=100)
     world.context(0, 0, size=5000).respond(ProduceResponse())
-    assert world.connection.muted_until_ms == 40_000
+    assert world.client.muted_until_ms == 40_000
 
 
 def test_produce_without_an_answer_is_held_as_well(world):
@@ -147,7 +140,7 @@ def test_produce_without_an_answer_is_held_as_well(world):
     context = world.context(0, size=5000)
     world.clock.ns += 10**9
     context.no_response()
-    assert world.connection.muted_until_ms == 40_000
+    assert world.client.muted_until_ms == 40_000
 
 
 def test_other_clients_are_not_held(world):
@@ -156,17 +149,17 @@ def test_other_clients_are_not_held(world):
     response = ProduceResponse()
     world.context(0, size=5000, client_id="other").respond(response)
     assert response.throttle_time_ms == 0
-    assert world.connection.muted_until_ms == 0
+    assert world.client.muted_until_ms == 0
 
 
 def test_limits_follow_the_user_of_the_connection(world):
     """The principal that its listener has found out."""
     world.limit(ClientEntity("alice"), producer_byte_rate=100)
     world.context(0, size=5000).respond(ProduceResponse())
-    assert world.connection.muted_until_ms == 0
+    assert world.client.muted_until_ms == 0
     world.connection.principal = KafkaPrincipal.user("alice")
     world.context(0, size=5000).respond(ProduceResponse())
-    assert world.connection.muted_until_ms == 40_000
+    assert world.client.muted_until_ms == 40_000
 
 
 def test_time_of_the_handler_counts_as_a_percentage_of_a_thread(world):
@@ -177,7 +170,7 @@ def test_time_of_the_handler_counts_as_a_percentage_of_a_thread(world):
     response = MetadataResponse()
     context.respond(response)
     assert response.throttle_time_ms == 500
-    assert world.connection.muted_until_ms == 500
+    assert world.client.muted_until_ms == 500
 
 
 def test_time_of_the_network_counts_at_the_next_request(world):
@@ -192,10 +185,10 @@ def test_time_of_the_network_counts_at_the_next_request(world):
         timed.send(b"")
     assert timed.send_all_of([b"ab", b"c"], True) == 3
     assert timed.send_file(None, 4, 9) == 5
-    assert world.connection.muted_until_ms == 0
+    assert world.client.muted_until_ms == 0
 
     world.context(3).respond(MetadataResponse())
-    assert world.connection.muted_until_ms == 500
+    assert world.client.muted_until_ms == 500
 
 
 def test_network_is_not_timed_where_nobody_is_charged(world):
@@ -212,7 +205,7 @@ def test_network_is_not_timed_where_nobody_is_charged(world):
             context.no_response()
         world.connection.transport.recv_into(memoryview(bytearray(1)))
     world.context(3).respond(MetadataResponse())
-    assert world.connection.muted_until_ms == 0
+    assert world.client.muted_until_ms == 0
 
     world.limit(producer_byte_rate=10**9)
     world.context(0)
@@ -240,12 +233,12 @@ def test_wait_of_a_request_is_free(world):
     context.quota.end_step()
     world.clock.ns += 10**12
     context.respond(MetadataResponse())
-    assert world.connection.muted_until_ms == 0
+    assert world.client.muted_until_ms == 0
 
     context = world.context(3)
     world.clock.ns += 10**12
     context.respond(MetadataResponse())
-    assert world.connection.muted_until_ms == 1000
+    assert world.client.muted_until_ms == 1000
 
 
 def test_request_between_brokers_is_exempt(world):
@@ -255,7 +248,7 @@ def test_request_between_brokers_is_exempt(world):
     context.quota.exempt()
     world.clock.ns += 10**12
     context.respond(MetadataResponse())
-    assert world.connection.muted_until_ms == 0
+    assert world.client.muted_until_ms == 0
 
 
 def test_coroutine_is_charged_for_its_steps(world):
@@ -286,7 +279,7 @@ def test_coroutine_is_charged_for_its_steps(world):
         context.respond(MetadataResponse())
 
     asyncio.run(run())
-    assert world.connection.muted_until_ms == 500
+    assert world.client.muted_until_ms == 500
 
 
 def test_cancelled_coroutine_ends_at_its_wait(world):
@@ -318,7 +311,7 @@ def test_fetch_over_its_quota_gets_no_records(world):
     context = world.context(1)
     assert not context.quota.admits_fetch(600)
     context.respond(MetadataResponse())
-    assert world.connection.muted_until_ms == 5000
+    assert world.client.muted_until_ms == 5000
     assert world.context(1).quota.admits_fetch(100)
     assert world.context(1).quota.admits_fetch(0)
 
@@ -330,7 +323,7 @@ def test_batch_that_is_larger_than_the_windows_is_sent_alone(world):
     assert context.quota.max_fetch_bytes == 1000
     assert context.quota.admits_fetch(5000)
     context.respond(MetadataResponse())
-    assert world.connection.muted_until_ms == 40_000
+    assert world.client.muted_until_ms == 40_000
     assert not world.context(1).quota.admits_fetch(1)
 
 
@@ -344,12 +337,12 @@ def test_mutations_beyond_the_quota_are_refused_or_held(world):
     assert error.value.error is ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert error.value.retriable
     strict.respond(MetadataResponse())
-    assert world.connection.muted_until_ms == 4000
+    assert world.client.muted_until_ms == 4000
 
     old = world.context(19, 5)
     old.quota.admit_mutations(2, is_strict=False)
     old.respond(MetadataResponse())
-    assert world.connection.muted_until_ms == 5000
+    assert world.client.muted_until_ms == 5000
 
 
 def test_windows_are_set_by_the_broker():
@@ -358,7 +351,7 @@ def test_windows_are_set_by_the_broker():
     world.limit(producer_byte_rate=100, consumer_byte_rate=100)
     assert world.context(1).quota.max_fetch_bytes == 1000
     world.context(0, size=2000).respond(ProduceResponse())
-    assert world.connection.muted_until_ms == 10_000
+    assert world.client.muted_until_ms == 10_000
 
 
 def test_clients_that_have_gone_are_forgotten(world):

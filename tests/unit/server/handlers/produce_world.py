@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from uuid import UUID
+
+from apis_world import Context
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
@@ -15,6 +16,7 @@ from ottla.protocol.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
+    ProduceResponse,
     TopicProduceData,
 )
 from ottla.record.record_batch import Record, batches
@@ -27,6 +29,24 @@ from ottla.testing import mock_runtime
 BROKER = 3
 NOW_MS = 1_700_000_000_000
 PARTITION = TopicPartition("t", 0)
+
+
+class ProduceContext(Context):
+    """The context of a produce to one partition: its answers are those of that partition."""
+
+    def __init__(self, world: ProduceWorld, api_version: int) -> None:
+        super().__init__(api_version)
+        self._world = world
+        self.closed = self.answers
+
+    def respond(self, response: ProduceResponse) -> None:
+        self.answers.append(response.responses[0].partition_responses[0])
+
+    def expect_no_response(self) -> None:
+        self._world.unanswered += 1
+
+    def wait_for(self, operation: DelayedProduce) -> None:
+        self._world.wait_for(operation)
 
 
 class ProduceWorld:
@@ -42,7 +62,8 @@ class ProduceWorld:
         logs.claim(BROKER, "cluster")
         self.manager = ReplicaManager(self.runtime, logs, BROKER, lambda _: False)
         self.lead()
-        self.unanswered: list[int] = []
+        self.unanswered = 0
+        """How many requests want no answer."""
         self.wait_for: Callable[[DelayedProduce], object] = lambda operation: None
         # No version is asked for in which leaders are named.
         transactional = TransactionalProduce(self.manager, None)
@@ -60,19 +81,11 @@ class ProduceWorld:
         topic = TopicProduceData(name=PARTITION.topic, partition_data=[part])
         body = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[topic])
         frame = bytearray(encode(body, version))
-        answers: list = []
-        context = SimpleNamespace(
-            api_version=version,
-            respond=lambda answer: answers.append(answer.responses[0].partition_responses[0]),
-            expect_no_response=lambda: self.unanswered.append(acks),
-            no_response=lambda: answers.append(None),
-            close_connection=answers.append,
-            wait_for=self.wait_for,
-        )
+        context = ProduceContext(self, version)
         self.handler.handle_produce(context, decode(ProduceRequest, version, memoryview(frame)))
         self.manager.complete_delayed()
         frame[:] = bytes(len(frame))  # the network's buffer is used again
-        return answers
+        return context.answers
 
     def send(self, records: bytes, version: int = 9) -> PartitionProduceResponse:
         """Send a batch, and wait for the answer."""

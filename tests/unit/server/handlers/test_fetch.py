@@ -6,11 +6,12 @@ from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
+from apis_world import Context
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.log.transaction_index import AbortedTxn
-from ottla.network.request_context import NO_QUOTA
+from ottla.network.request_context import NO_QUOTA, RequestQuota
 from ottla.protocol.fetch import (
     LAST_VERSION_WITH_NAMES,
     FetchPartition,
@@ -43,7 +44,7 @@ def stored(data=BATCH):
     return FileRegion(file, 0, len(data))
 
 
-class Quota:
+class Quota(RequestQuota):
     """A client that may read a number of bytes, once."""
 
     max_fetch_bytes = 1_000
@@ -81,7 +82,7 @@ class World(ReplicaManager):
         self.sessions = FetchSessionCache(self.runtime, 10, {ID: "t"}.get, {2, 3}.__contains__)
         self.handler = FetchHandler(self, self.sessions, self, fetch_max_bytes, may_read)
         self.quota = NO_QUOTA
-        self.waits, self.closed, self.answers = [], [], []
+        self.waits, self.closed = [], []
 
     def fetch_records(self, params, partitions, respond):
         self.params = params
@@ -113,18 +114,11 @@ class World(ReplicaManager):
 
     def ask(self, body, version=12):
         """The answer, which must have bytes in the version."""
-        context = SimpleNamespace(
-            api_version=version,
-            connection=SimpleNamespace(id="client-1"),
-            listener_name="PLAINTEXT",
-            quota=self.quota,
-            respond=self.answers.append,
-            wait_for=self.waits.append,
-            close_connection=self.closed.append,
-        )
+        context = Context(version)
+        context.quota, context.waits, context.closed = self.quota, self.waits, self.closed
         answer = self.handler.handle_fetch(context, body)
         self.runtime.scheduler.run_ready()
-        answer = answer or (self.answers.pop() if self.answers else None)
+        answer = answer or (context.answers.pop() if context.answers else None)
         if answer is not None:
             encode(answer, version)
         return answer

@@ -1,7 +1,8 @@
 """The group APIs in all their versions: what is asked, what is told, and that it can be encoded."""
 
 import pytest
-from group_world import COMPLETING, EMPTY, STABLE, Reply, World
+from apis_world import Context
+from group_world import COMPLETING, EMPTY, STABLE, World
 
 from ottla.errors import ErrorCode
 from ottla.protocol.group import (
@@ -15,24 +16,7 @@ from ottla.protocol.group import (
     MemberIdentity,
     SyncGroupRequest,
 )
-from ottla.protocol.message import encode
 from ottla.server.handlers.group import GroupHandlers
-
-
-class Context:
-    """A request's context; every answer must have bytes in the version of the request."""
-
-    client_id = "app"
-    client_host = "10.0.0.1"
-    listener_name = "PLAINTEXT"
-
-    def __init__(self, api_version):
-        self.api_version = api_version
-        self.reply = Reply()
-
-    def respond(self, response):
-        encode(response, self.api_version)
-        self.reply(response)
 
 
 class Broker:
@@ -50,7 +34,7 @@ class Broker:
         answer = getattr(self.handlers, f"handle{name}")(context, body)
         if answer is not None:
             context.respond(answer)
-        return context.reply.value
+        return context.answer
 
     def join(self, version, **fields):
         values = {"group_id": "g", "session_timeout_ms": 10_000, **fields}
@@ -59,7 +43,7 @@ class Broker:
         body = JoinGroupRequest(protocol_type="consumer", **values)
         self.handlers.handle_join_group(context, body)
         self.world.advance(0)
-        return context.reply.value
+        return context.answer
 
 
 @pytest.fixture

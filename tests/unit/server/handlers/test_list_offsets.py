@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
+from apis_world import Context
 from produce_world import PARTITION, ProduceWorld
 
 from ottla.errors import ErrorCode
@@ -55,9 +56,7 @@ def look_up(replicas, *timestamps, version=9, indexes=None, **fields):
         isolation_level=1 if version >= 2 else 0,
         topics=[ListOffsetsTopic(name="t", partitions=partitions)],
     )
-    answer = ListOffsetsHandler(replicas, Slices()).handle_list_offsets(
-        SimpleNamespace(api_version=version), body
-    )
+    answer = ListOffsetsHandler(replicas, Slices()).handle_list_offsets(Context(version), body)
     assert encode(answer, version)
     (topic,) = answer.topics
     assert topic.name == "t"
@@ -161,7 +160,7 @@ def test_commit_has_the_times_that_it_says(timestamp, retention, committed, expi
     partition = OffsetCommitRequestPartition(commit_timestamp=timestamp, committed_offset=3)
     topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
     body = OffsetCommitRequest(group_id="g", topics=topics, retention_time_ms=retention)
-    handlers.handle_offset_commit(SimpleNamespace(api_version=2), body)
+    handlers.handle_offset_commit(Context(2), body)
     (found,) = coordinator.offsets.values()
 
     assert (found.commit_timestamp_ms, found.expire_timestamp_ms) == (committed, expires)
@@ -175,6 +174,6 @@ def test_member_knows_its_epoch_since_version_9(version, knows):
     handlers = OffsetHandlers(coordinator, clock, lambda tp: UUID(int=1), None, Slices())
     topics = [OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition()])]
     body = OffsetCommitRequest(group_id="g", topics=topics)
-    handlers.handle_offset_commit(SimpleNamespace(api_version=version), body)
+    handlers.handle_offset_commit(Context(version), body)
 
     assert coordinator.committer.knows_epochs is knows

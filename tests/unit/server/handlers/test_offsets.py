@@ -3,12 +3,13 @@
 from uuid import UUID
 
 import pytest
+from apis_world import Context
 from group_world import World
 
 from ottla.coordinator.group.offsets import RegistryOffsets
 from ottla.errors import ErrorCode
 from ottla.protocol.consumer_protocol import ConsumerProtocolSubscription
-from ottla.protocol.message import encode, encode_versioned
+from ottla.protocol.message import encode_versioned
 from ottla.protocol.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -27,19 +28,6 @@ from ottla.structs import TopicPartition
 
 UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 TOPIC_ID = UUID(int=7)
-
-
-class Context:
-    """A request's context; every answer must have bytes in the version of the request."""
-
-    def __init__(self, api_version):
-        self.api_version = api_version
-        self.answer = None
-
-    def respond(self, response):
-        assert self.answer is None
-        encode(response, self.api_version)
-        self.answer = response
 
 
 class Broker:

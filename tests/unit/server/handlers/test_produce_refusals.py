@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
+from apis_world import Context
 from produce_world import PARTITION, ProduceWorld
 
 from ottla.errors import ErrorCode
-from ottla.protocol.message import encode
 from ottla.protocol.produce import (
     FIRST_VERSION_WITH_LEADERS,
     LeaderIdAndEpoch,
@@ -92,16 +90,9 @@ def produce(handler, batches, version=FIRST_VERSION_WITH_LEADERS, **fields):
     parts = [PartitionProduceData(index=index, records=data) for index, data in batches.items()]
     topic = TopicProduceData(name="t", partition_data=parts)
     body = ProduceRequest(**{"acks": 1, "topic_data": [topic], **fields})
-    answers = []
-    context = SimpleNamespace(
-        api_version=version,
-        listener_name="PLAINTEXT",
-        respond=answers.append,
-        wait_for=lambda operation: None,
-    )
+    context = Context(version)
     handler.handle_produce(context, body)
-    (answer,) = answers
-    assert encode(answer, version)
+    (answer,) = context.answers
     return answer
 
 
@@ -178,11 +169,10 @@ def test_batch_is_appended_as_it_came_when_its_transaction_is_confirmed(error):
     """The network's buffer has other bytes by then."""
     replicas, verifier, answers = Replicas(), Verifier(), []
     body = ProduceRequest(transactional_id="x", acks=1, topic_data=[])
-    context = SimpleNamespace(api_version=11, wait_for=None)
     frame = bytearray(transactional())
     entries = {T0: memoryview(frame)}
     append = TransactionalProduce(replicas, verifier).append
-    append(context, body, entries, answers.append)
+    append(Context(11), body, entries, answers.append)
     frame[:] = bytes(len(frame))
     assert verifier.asked == [(TxnProducer("x", 7, 0), {T0: 4}, False)]
     assert answers == []

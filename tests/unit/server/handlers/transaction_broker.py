@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from apis_world import Context
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.log.log_manager import LogManager
-from ottla.protocol.message import encode
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.transactions import (
     AddOffsetsToTxnRequest,
@@ -41,26 +40,6 @@ from ottla.testing import mock_runtime
 
 T0 = TopicPartition("t", 0)
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
-
-
-class Context:
-    """A request's context; every answer must have bytes in the version of the request."""
-
-    in_sight = None
-
-    def __init__(self, api_version, session, client_id="app"):
-        self.api_version = api_version
-        self.client_id = client_id
-        self.connection = SimpleNamespace(id=f"127.0.0.1:9092-127.0.0.1:4711-{session}")
-        self.answer = None
-
-    def wait_for(self, operation):
-        """Nobody hangs up here."""
-
-    def respond(self, response):
-        assert self.answer is None, "a request is answered once"
-        encode(response, self.api_version)
-        self.answer = response
 
 
 class Ids:
@@ -141,7 +120,8 @@ class TransactionBroker:
 
     def begin(self, body, version, session=1, **client):
         """The context of a request, which has the answer when there is one."""
-        context = Context(version, session, **client)
+        context = Context(version, **client)
+        context.connection.id = f"127.0.0.1:9092-127.0.0.1:4711-{session}"
         answer = self.handlers[type(body).api_key](context, body)
         if hasattr(answer, "send"):
             answer = self.runtime.scheduler.run(answer)
