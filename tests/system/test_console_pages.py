@@ -218,7 +218,7 @@ def violations(page, name: str) -> list[str]:
         pytest.param("send", "/t/orders/produce?like=1:3", marks=pytest.mark.wide),
         pytest.param("found", "/find?q=o", marks=pytest.mark.wide),
         pytest.param("groups", "/groups", marks=pytest.mark.wide),
-        ("group", "/group?id=billing"),
+        pytest.param("group", "/group?id=billing", marks=pytest.mark.wide),
         pytest.param(
             "reset",
             "/group/reset?id=nightly&topic=orders&to=to-earliest",

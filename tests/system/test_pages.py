@@ -186,7 +186,7 @@ def site_page(folder: Path, refresh_s: int) -> str:
     return (folder / "page.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", some(PIPELINES))
+@pytest.mark.parametrize("name", some(some(PIPELINES)))
 def test_report_is_seen_by_everyone(looked_at, name):
     """No violation of axe-core's rules, no word on the console, no request, nothing cut off."""
     assert looked_at(name, report_of(name)) == []

@@ -85,6 +85,7 @@ def is_page(path, status):
     return status < 400 and path.lower().rpartition(".")[2] not in NO_PAGES
 
 
+@pytest.mark.wide
 def test_news_feed_of_the_log(requests, run, access_log):
     """Every page that a client reads is in the feed of every other client of its network."""
     networks = defaultdict(set)

@@ -20,6 +20,7 @@ def reader(java: None, tmp_path: Path) -> Iterator[PageReader]:
     somebody.shell.close()
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(LIMIT_S)
 def test_page_on_a_secure_cluster_is_true(reader: PageReader) -> None:
     """From an empty directory to its end; each command prints what the page shows."""

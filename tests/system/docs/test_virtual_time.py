@@ -34,6 +34,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.wide
 def test_command_of_the_page_finds_the_mistake(folder):
     """One of the first seeds fails as the page says, and its own command tells the same story."""
     ((command, _),) = PAGE.conversations()
