@@ -127,7 +127,7 @@ class Consumer(LoopClient):
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         core = self._opened()
-        core.unread.give_back(self.assignment(), core.seek)
+        core.unread.give_back(self.assignment(), core.rewind)
         core.assign([TopicPartition(*partition) for partition in partitions])
 
     async def unsubscribe(self) -> None:
@@ -165,7 +165,7 @@ class Consumer(LoopClient):
         require_pyarrow()
         core = self._opened()
         with self._alone():
-            core.unread.give_back(self.assignment(), core.seek)
+            core.unread.give_back(self.assignment(), core.rewind)
             fetched = await self._poll_for(core.fetcher.collect_batches, timeout_ms)
             returned: list[tuple[TopicPartition, int]] = []
             make_table = partial(table_of, fetched, lambda *place: returned.append(place))
@@ -176,7 +176,7 @@ class Consumer(LoopClient):
                 raise
             finally:
                 for place in returned:
-                    core.seek(*place)
+                    core.rewind(*place)
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Records, one by one, without an end; those not taken yet are not committed either."""
@@ -306,7 +306,7 @@ class Consumer(LoopClient):
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         core, chosen = self._opened(), list(partitions)
-        core.unread.give_back(chosen, core.seek)
+        core.unread.give_back(chosen, core.rewind)
         core.pause(chosen, True)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:

@@ -174,7 +174,7 @@ class Consumer(ProcessingCalls, ClosedOnExit):
         with self._alone():
             self._give_back_unread(self.assignment())
             fetched = self._poll_for(self._core.fetcher.collect_batches, timeout_ms)
-            return table_of(fetched, partial(self._call, self._core.seek))
+            return table_of(fetched, partial(self._call, self._core.rewind))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records, one by one, forever; those not taken yet are not committed either."""
@@ -415,7 +415,7 @@ class Consumer(ProcessingCalls, ClosedOnExit):
 
     def _give_back_unread(self, partitions: Iterable[TopicPartition]) -> None:
         """Have the records that the iteration has not returned yet fetched again later."""
-        self._core.unread.give_back(partitions, partial(self._call, self._core.seek))
+        self._core.unread.give_back(partitions, partial(self._call, self._core.rewind))
 
     def _reset(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
         with self._alone():

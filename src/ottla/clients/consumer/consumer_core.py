@@ -402,6 +402,11 @@ class ConsumerCore:
         self.subscriptions.state(partition).seek(offset, leader_epoch)
         self.unsettle()
 
+    def rewind(self, partition: TopicPartition, offset: int) -> None:
+        """Read records of a partition again, from one that was read already."""
+        self.subscriptions.state(partition).rewind(offset)
+        self.unsettle()
+
     def reset(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
         """Continue at the offset of `timestamp`, which may stand for the beginning or the end."""
         for partition in partitions:

@@ -250,6 +250,12 @@ class TopicPartitionState:
         self.validated_epoch = NO_EPOCH
         self.outdated_since_ms = None
 
+    def rewind(self, offset: int) -> None:
+        """Read again from `offset`, which was read of this topic, and not of its successor."""
+        topic_id = self.topic_id
+        self.seek(offset)
+        self.topic_id = topic_id
+
     def validate(self, leader_epoch: int) -> None:
         """The leader of this epoch has the records before `fetch_offset`."""
         self.validated_epoch = leader_epoch

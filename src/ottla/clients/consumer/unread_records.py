@@ -45,11 +45,11 @@ class UnreadRecords:
         self._records = [r for r in self._records if (r.topic, r.partition) not in dropped]
 
     def give_back(
-        self, partitions: Iterable[TopicPartition], seek: Callable[[TopicPartition, int], object]
+        self, partitions: Iterable[TopicPartition], rewind: Callable[[TopicPartition, int], object]
     ) -> None:
         """Have the records of partitions fetched again later."""
         offsets = self.offsets()
         for partition in partitions:
             if partition in offsets:
                 self.drop([partition])
-                seek(partition, offsets[partition])
+                rewind(partition, offsets[partition])

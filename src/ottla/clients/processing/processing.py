@@ -118,7 +118,7 @@ class Processing:
     def _take_over(self) -> None:
         """Have the consumer count and commit by the first unfinished records."""
         core = self._core
-        core.unread.give_back(list(core.subscriptions.assigned), core.seek)
+        core.unread.give_back(list(core.subscriptions.assigned), core.rewind)
         core.fetcher.use(self._decoding.plain())
         core.unfinished = self._unfinished
         if core.coordinator is not None:
@@ -251,7 +251,7 @@ class Processing:
         first, position = lost.first_unfinished(), state.position
         is_still_read = self._core.subscriptions.is_current(state, state.generation)
         if is_still_read and first is not None and position is not None and first < position:
-            state.seek(first)
+            state.rewind(first)
 
     def _give_up(
         self, places: Collection[TopicPartition], *, but_for_begun: bool = False
@@ -453,7 +453,7 @@ class Processing:
         """Have polls return the first unfinished records next, as before."""
         core = self._core
         for place, first in self._unfinished().items():
-            core.seek(place, first)
+            core.rewind(place, first)
         core.unfinished = core.unread.offsets
         core.on_stop = None
         core.fetcher.use(self._decoding)

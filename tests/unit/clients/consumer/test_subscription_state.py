@@ -140,10 +140,23 @@ JUMP = {
                 "outdated_since_ms": None,
             },
         ),
+        (
+            lambda state: state.rewind(9),
+            {
+                **{name: value for name, value in JUMP.items() if name != "topic_id"},
+                "position": 9,
+                "reset_to": None,
+                "fetch_offset": 9,
+                "leader_epoch": NO_EPOCH,
+                "fetched_epoch": NO_EPOCH,
+                "validated_epoch": NO_EPOCH,
+                "outdated_since_ms": None,
+            },
+        ),
         (lambda state: state.request_reset(-1), {**JUMP, "position": None, "reset_to": -1}),
         (lambda state: state.validate(6), {"validated_epoch": 6, "outdated_since_ms": None}),
     ],
-    ids=["seek", "reset", "validation"],
+    ids=["seek", "rewind", "reset", "validation"],
 )
 def test_what_was_known_of_another_place_is_forgotten(change, new):
     """A jump leaves nothing of where the partition was read before; a validation is no jump."""
