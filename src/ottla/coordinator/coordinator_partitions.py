@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 from ottla.coordinator.coordinator_log import CoordinatorLog
 from ottla.errors import ErrorCode, KafkaError
-from ottla.record.record_batch import RecordBatch, batches
+from ottla.record.record_batch import Record, RecordBatch, batches
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import Work
 
@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 RECORDS_PER_STEP: Final = 500
 LOADS_KEPT: Final = 100
+DONE: Final = object()
 REPLICATION_POLL_MS: Final = 10
 FIRST_RELOAD_MS: Final = 100
 LAST_RELOAD_MS: Final = 30_000
@@ -34,19 +35,38 @@ class StepwiseLoader(ABC):
         self.partition = partition
         self.record_count = 0
         self.began_ms = 0
-        self._batches = (batch for buffer in source for batch in batches(buffer))
+        self._steps = self._read(batch for buffer in source for batch in batches(buffer))
 
     def step(self) -> bool:
         """Read about RECORDS_PER_STEP records; False when all have been read."""
-        stop_at = self.record_count + RECORDS_PER_STEP
-        for batch in self._batches:
-            try:
-                self.read_batch(batch)
-            except Exception as error:
-                self.report(f"the batch at offset {batch.base_offset}", error)
-            if self.record_count >= stop_at:
-                return True
-        return False
+        return next(self._steps, DONE) is not DONE
+
+    def _read(self, found: Iterator[RecordBatch]) -> Work[None]:
+        left = RECORDS_PER_STEP
+        for batch in found:
+            records = self._records_of(batch)
+            left -= not records
+            for record in records:
+                try:
+                    self.apply(record, batch)
+                except Exception as error:
+                    self.report(f"record {record.offset}", error)
+                left -= 1
+                if left <= 0:
+                    left = RECORDS_PER_STEP
+                    yield
+
+    def _records_of(self, batch: RecordBatch) -> list[Record]:
+        try:
+            batch.verify()
+            records = [] if batch.is_control else list(batch.records())
+            if batch.is_control:
+                self.end_transaction(batch)
+        except Exception as error:
+            self.report(f"the batch at offset {batch.base_offset}", error)
+            return []
+        self.record_count += max(1, len(records))
+        return records
 
     def report(self, what: str, error: Exception) -> None:
         """Log that something cannot be read; a bug of ours is logged with its traceback."""
@@ -61,13 +81,15 @@ class StepwiseLoader(ABC):
         )
 
     @abstractmethod
-    def read_batch(self, batch: RecordBatch) -> None:
-        """Apply the batch's records, and add their number to `record_count`."""
+    def apply(self, record: Record, batch: RecordBatch) -> None:
+        """Take over a record of this batch."""
+
+    @abstractmethod
+    def end_transaction(self, marker: RecordBatch) -> None:
+        """A transaction with records of this partition has ended."""
 
 
 LoaderT = TypeVar("LoaderT", bound=StepwiseLoader)
-
-DONE: Final = object()
 
 
 class CoordinatorPartitions(Generic[LoaderT]):

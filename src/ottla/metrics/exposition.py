@@ -156,7 +156,7 @@ def prometheus_text(
     pattern: str | None = None,
     naming: Naming = Naming.JMX_EXPORTER,
 ) -> Iterator[str]:
-    """The whole page, a family or a thousand series at a time.
+    """The whole page, a family or some hundred series at a time; "" where others may run.
 
     `pattern`, with `*` and `?`, chooses families by their names in Prometheus.
     """
@@ -170,6 +170,9 @@ def prometheus_text(
     labels, now_ms = Labels(naming), registry.now_ms
     page = _Page()
     for reading in registry.read(is_wanted):
+        if reading is None:
+            yield ""
+            continue
         if page.is_done_with(reading.family):
             yield page.take()
         if reading.family.kind is Kind.KAFKA:

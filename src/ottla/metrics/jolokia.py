@@ -63,15 +63,18 @@ def read_beans(
 ) -> Iterator[tuple[str, Attributes] | None]:
     """Name and attributes of each MBean that matches, or one attribute; None for another."""
     now_ms = registry.now_ms
-    for family, tags, value in registry.read():
-        if not pattern.matches(family.name, tags):
+    for reading in registry.read():
+        if reading is None or not pattern.matches(reading.family.name, reading.tags):
             yield None
             continue
+        family, tags, value = reading
         shown = attributes(value, now_ms)
         if attribute is None:
             yield family.name.bean(tags), shown
         elif attribute in shown:
             yield family.name.bean(tags), {attribute: shown[attribute]}
+        else:
+            yield None
 
 
 def finite(value: Any) -> Any:

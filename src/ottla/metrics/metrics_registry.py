@@ -36,7 +36,8 @@ Tags = tuple[tuple[str, str], ...]
 Number = int | float
 Attributes = Mapping[str, Number | str]
 Value = Number | str | Meter | Histogram | Timer | Attributes
-Series = Iterable[tuple[Tags, Value]]
+Series = Iterable[tuple[Tags, Value] | None]
+"""Values by tags; None stands where there is none for a while, and others may run."""
 
 NO_TAGS: Final[Tags] = ()
 MAX_SERIES: Final = 100_000
@@ -260,10 +261,10 @@ class MetricsRegistry:
         for sensor in self._ticked:
             sensor.tick()
 
-    def read(self, wanted: Callable[[Family], bool] | None = None) -> Iterator[Reading]:
+    def read(self, wanted: Callable[[Family], bool] | None = None) -> Iterator[Reading | None]:
         """The series of every family, family after family, at most `max_series` with tags.
 
-        It is a generator, so that a reader may let others run between two series.
+        It is a generator, so that a reader may let others run between two series, and at a None.
         """
         self.prepare()
         left = self.max_series
@@ -272,7 +273,10 @@ class MetricsRegistry:
             if wanted is not None and not wanted(family):
                 continue
             count = 0
-            for tags, value in family.read():
+            for series in family.read():
+                if series is None:
+                    yield None
+                    continue
                 count += 1
                 if family.unbounded:
                     if left <= 0:
@@ -281,7 +285,7 @@ class MetricsRegistry:
                             break  # nobody is let in between while nothing is shown
                         continue
                     left -= 1
-                yield Reading(family, tags, value)
+                yield Reading(family, *series)
             self.series_counts[family.name] = count
         if dropped and not self.dropped_count:
             logger.warning(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from ottla.runtime.runtime import Runtime
@@ -32,6 +32,4 @@ class PeriodicWork:
 
     def _begin(self) -> None:
         if self._rest is None or self._rest.done():
-            rest = self._runtime.slices.begin(self._new_work())
-            if isinstance(rest, Coroutine):
-                self._rest = self._runtime.scheduler.spawn(rest, self._name)
+            self._rest = self._runtime.begin(self._new_work(), self._name)

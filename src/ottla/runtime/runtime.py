@@ -6,15 +6,15 @@ import asyncio
 import gc
 import random
 import time
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
 
 from ottla.runtime.background import Background, ThreadBackground
 from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.disk import Disk
 from ottla.runtime.local_disk import LocalDisk
 from ottla.runtime.network import Network, SocketNetwork
-from ottla.runtime.scheduler import LoopScheduler, Scheduler, Slices
+from ottla.runtime.scheduler import LoopScheduler, Scheduler, Slices, Work
 from ottla.structs import Value, field
 
 BACKGROUND_WORKERS: Final = 4
@@ -38,6 +38,11 @@ class Runtime(Value, frozen=True):
     random: Chance
     slices: Slices = field(default_factory=Slices, compare=False)
     """The turns of long work, which all rooms share."""
+
+    def begin(self, work: Work[Any], name: str) -> asyncio.Task[Any] | None:
+        """Do work that nobody waits for: at once if it does not pause, or else in a task."""
+        rest = self.slices.begin(work)
+        return self.scheduler.spawn(rest, name) if isinstance(rest, Coroutine) else None
 
     async def close(self) -> None:
         """End timers and tasks, then wait for background jobs, and for streams to be closed."""

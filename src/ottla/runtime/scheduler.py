@@ -257,6 +257,20 @@ def at_once(work: Work[T]) -> T:
             return result
 
 
+FREED_AT_ONCE: Final = 20_000
+
+
+def emptied(maps: Iterable[dict[Any, Any]]) -> Work[None]:
+    """Free the memory of what was forgotten, in slices: that of a million objects takes 0.2 s."""
+    freed = 0
+    for each in maps:
+        while each:
+            each.popitem()
+            freed += 1
+            if not freed % FREED_AT_ONCE:
+                yield
+
+
 class Slices:
     """Long pieces of work on the loop, in turns: each turn of it has one slice, of one of them."""
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from ottla.errors import KafkaTimeoutError
-from ottla.runtime import LoopScheduler, Slices, SystemClock, real_runtime
-from ottla.runtime.scheduler import BusyTime, Work, pause, within
+from ottla.runtime import LoopScheduler, Slices, SystemClock, real_runtime, scheduler
+from ottla.runtime.scheduler import BusyTime, Work, emptied, pause, within
 from ottla.testing import MockRuntime, mock_runtime
 
 
@@ -318,6 +318,17 @@ def test_items_are_given_with_a_pause_after_each_slice() -> None:
 
     assert [name for name, _ in seen] == ["a", "a", "b", "b", "a", "a", "b", "b", "a", "b"]
     assert slices.is_idle
+
+
+def test_memory_is_freed_in_slices(monkeypatch) -> None:
+    """Of many maps, however much each of them holds."""
+    monkeypatch.setattr(scheduler, "FREED_AT_ONCE", 3)
+    maps = [dict.fromkeys(range(size)) for size in (1, 4, 0, 2)]
+    work = emptied(maps)
+    left = [sum(map(len, maps)) for _ in work]
+
+    assert left == [4, 1]
+    assert maps == [{}] * 4
 
 
 def test_work_that_nobody_wants_any_longer_ends_in_its_next_pause() -> None:

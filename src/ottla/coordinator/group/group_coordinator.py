@@ -238,8 +238,22 @@ class GroupCoordinator:
 
     def on_resignation(self, partition: int) -> None:
         """Another broker leads the partition now: send the waiting members to it."""
-        for group in self.manager.unload(partition):
+        work = self._abandon(self.manager.unload(partition))
+        self._runtime.begin(work, "send members to another coordinator")
+
+    def _abandon(self, groups: Iterable[Group]) -> Work[None]:
+        """Answer the members of groups that this broker has given up, in slices."""
+
+        def abandon(group: Group) -> None:
             self._rebalancers[group.type].abandon(group, ErrorCode.NOT_COORDINATOR)
+
+        seen = 0
+        for group in groups:
+            seen += 1 + len(group.members)
+            for_each((group,), abandon)
+            if seen >= GROUPS_IN_A_SLICE:
+                seen = 0
+                yield
 
     @property
     def serves_consumer_protocol(self) -> bool:
@@ -348,7 +362,7 @@ class GroupCoordinator:
         response = ListGroupsResponse(
             error_code=loading if self.manager.is_loading else ErrorCode.NONE
         )
-        for count, group in enumerate(list(self.manager.groups()), 1):
+        for count, group in enumerate(self.manager.groups(), 1):
             if (not states or group.state_name.lower() in states) and (
                 not types or group.type.value in types
             ):

@@ -139,13 +139,31 @@ class GroupOffsets:
             for producer_id, offsets in self._staged.items()
         }
 
-    def known(self) -> dict[TopicPartition, None]:
+    def known(self) -> list[TopicPartition]:
         """Every partition that has an offset, or may get one from a write under way."""
-        return dict.fromkeys(self._places())
+        found = list(self._applied)  # a hundred thousand at once in a millisecond
+        if self.has_pending:
+            found += dict.fromkeys(each for each in self._pending() if each not in self._applied)
+        return found
+
+    def knows(self, partition: TopicPartition) -> bool:
+        """Whether it is one of the known partitions."""
+        return partition in self._applied or any(
+            partition in offsets
+            for offsets in (*self._staged.values(), *(write.offsets for write in self._writes))
+        )
 
     def in_topics(self, topics: Collection[str]) -> list[TopicPartition]:
         """Those of these topics; of all groups together there may be a million others."""
-        return [partition for partition in self._places() if partition.topic in topics]
+        return [partition for partition in self.known() if partition.topic in topics]
+
+    def give_up(self) -> dict[TopicPartition, PlacedOffset]:
+        """Forget all committed offsets, as the group is forgotten; returns what they were kept in.
+
+        A million of them take too long to be freed in one step.
+        """
+        applied, self._applied = self._applied, {}
+        return applied
 
     def put(self, place: int, partition: TopicPartition, value: CommittedOffset) -> None:
         """The log has a committed offset at this place."""
@@ -286,10 +304,10 @@ class GroupOffsets:
             and is_expired(applied.value)
         ]
 
-    def _places(self) -> Iterator[TopicPartition]:
-        """Each partition, once for each place that it has an offset in."""
+    def _pending(self) -> Iterator[TopicPartition]:
+        """Each partition of open transactions and writes under way, once for each of them."""
         under_way = (write.offsets for write in self._writes)
-        return chain(self._applied, *self._staged.values(), *under_way)
+        return chain(*self._staged.values(), *under_way)
 
     def _newest(self, partition: TopicPartition) -> int:
         """The place of the newest record of the partition, as far as one can still be older."""

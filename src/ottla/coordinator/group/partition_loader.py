@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Final
 
 from ottla.coordinator.coordinator_log import CoordinatorLog
 from ottla.coordinator.coordinator_partitions import StepwiseLoader
@@ -18,8 +17,6 @@ from ottla.record.record_batch import Record, RecordBatch, end_of_transaction
 from ottla.structs import NO_PRODUCER_ID, TopicPartition
 
 logger = logging.getLogger(__name__)
-
-GROUPS_IN_A_STEP: Final = 500
 
 
 class PartitionLoader(StepwiseLoader):
@@ -63,25 +60,14 @@ class PartitionLoader(StepwiseLoader):
             self.report(f"group {group_id}", error)
             return ClassicGroup(group_id, now_ms)
 
-    def read_batch(self, batch: RecordBatch) -> None:
-        batch.verify()
-        records = list(batch.records())
-        marker = end_of_transaction(batch) if batch.is_control else None
-        self.record_count += max(1, len(records))
-        if batch.is_control:
-            is_commit = marker is not None and marker.is_commit
-            for group_id in self._transactions.pop(batch.producer_id, ()):
-                offsets = self._offsets[group_id]
-                offsets.end_transaction(batch.base_offset, batch.producer_id, is_commit)
-            return
-        producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
-        for record in records:
-            try:
-                self._apply_record(record, producer_id)
-            except Exception as error:
-                self.report(f"record {record.offset}", error)
+    def end_transaction(self, marker: RecordBatch) -> None:
+        ending = end_of_transaction(marker)
+        is_commit = ending is not None and ending.is_commit
+        for group_id in self._transactions.pop(marker.producer_id, ()):
+            offsets = self._offsets[group_id]
+            offsets.end_transaction(marker.base_offset, marker.producer_id, is_commit)
 
-    def _apply_record(self, record: Record, producer_id: int) -> None:
+    def apply(self, record: Record, batch: RecordBatch) -> None:
         key = decode_key(record.key or b"")
         if key is None:
             # Kafka keeps groups of other kinds in the same topic.
@@ -92,6 +78,7 @@ class PartitionLoader(StepwiseLoader):
             stored = self._consumer_groups.setdefault(key.group, StoredConsumerGroup())
             stored.apply(key, record.value)
         else:
+            producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
             self._apply_offset(key, record, producer_id)
 
     def _apply_group(self, group_id: str, value: bytes | None) -> None:

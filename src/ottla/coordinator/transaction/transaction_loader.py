@@ -37,17 +37,10 @@ class TransactionLoader(StepwiseLoader):
             except Exception as error:
                 self.report(f"transactional id {transactional_id!r}", error)
 
-    def read_batch(self, batch: RecordBatch) -> None:
-        batch.verify()
-        records = [] if batch.is_control else list(batch.records())
-        self.record_count += max(1, len(records))
-        for record in records:
-            try:
-                self._apply(record)
-            except Exception as error:
-                self.report(f"record {record.offset}", error)
+    def end_transaction(self, marker: RecordBatch) -> None:
+        """No transaction writes into this topic."""
 
-    def _apply(self, record: Record) -> None:
+    def apply(self, record: Record, batch: RecordBatch) -> None:
         transactional_id = read_transactional_id(record.key or b"")
         if transactional_id is None:
             logger.debug("Record %d has a key of another kind", record.offset)

@@ -20,7 +20,7 @@ from ottla.coordinator.transaction.transaction_metadata import TransactionMetada
 from ottla.coordinator.transaction.transaction_records import transaction_batch
 from ottla.errors import ErrorCode
 from ottla.runtime import Runtime
-from ottla.runtime.scheduler import Work
+from ottla.runtime.scheduler import Work, emptied
 from ottla.structs import NO_OFFSET, TRANSACTIONS_TOPIC
 
 logger = logging.getLogger(__name__)
@@ -52,6 +52,7 @@ class TransactionStateManager:
     def __init__(self, runtime: Runtime, log: CoordinatorLog) -> None:
         self.log = log
         self._writer = CoordinatorWriter(runtime, log)
+        self._runtime = runtime
         self._clock = runtime.clock
         self._by_partition: dict[int, dict[str, TransactionMetadata]] = {}
         self.partitions: CoordinatorPartitions[TransactionLoader] = CoordinatorPartitions(
@@ -206,15 +207,17 @@ class TransactionStateManager:
     def unload(self, partition: int) -> None:
         """Another broker leads the partition now."""
         self.partitions.unload(partition)
-        self._by_partition.pop(partition, None)
+        gone = self._by_partition.pop(partition, {})
+        self._runtime.begin(emptied((gone,)), f"free the ids of partition {partition}")
 
     def _finish_loading(
         self, loader: TransactionLoader, on_loaded: Callable[[TransactionMetadata], object]
     ) -> Work[None]:
-        loaded = {
-            transactional_id: TransactionMetadata(transactional_id, transaction)
-            for transactional_id, transaction in loader.transactions()
-        }
+        loaded: dict[str, TransactionMetadata] = {}
+        for count, (transactional_id, transaction) in enumerate(loader.transactions(), 1):
+            loaded[transactional_id] = TransactionMetadata(transactional_id, transaction)
+            if not count % IDS_IN_A_STEP:
+                yield
         self._by_partition[loader.partition] = loaded
         if loaded:
             text = "Transaction partition %d is loaded: %d ids from %d records"

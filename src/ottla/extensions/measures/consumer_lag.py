@@ -162,7 +162,7 @@ class ConsumerLag:
 
     def committed(self) -> Iterator[Committed]:
         """Every committed offset."""
-        for group in list(self._groups.groups()):
+        for group in self._groups.groups():
             yield from self._committed_by(group)
 
     def _committed_by(self, group: Group) -> Iterator[Committed]:
@@ -210,9 +210,9 @@ class ConsumerLag:
         finally:
             self._is_asking = False
 
-    def read(self) -> Iterator[PartitionLag]:
-        """Every committed offset whose partition's end is known."""
-        return filter(None, map(self._lag_of, self.committed()))
+    def read(self) -> Iterator[PartitionLag | None]:
+        """Every committed offset whose partition's end is known; None for each of the others."""
+        return map(self._lag_of, self.committed())
 
     def _lag_of(self, each: Committed) -> PartitionLag | None:
         topic_partition, now_ms = each.topic_partition, self._runtime.clock.monotonic_ms()
@@ -241,7 +241,7 @@ class ConsumerLag:
 
     def _series(self, value: Callable[[PartitionLag], float]) -> Series:
         for each in self.read():
-            yield lag_tags(each.group_id, each.topic_partition), value(each)
+            yield each and (lag_tags(each.group_id, each.topic_partition), value(each))
 
     def _offsets(self) -> Series:
         for each in self.committed():
@@ -249,7 +249,7 @@ class ConsumerLag:
 
     def _sums(self) -> Series:
         """Of large groups those of the last look: a step must not add up so many."""
-        for group in list(self._groups.groups()):
+        for group in self._groups.groups():
             sums = self._large_sums.get(group.group_id)
             if sums is None:
                 sums = {}
@@ -257,11 +257,12 @@ class ConsumerLag:
                     found, topic = self._lag_of(each), each.topic_partition.topic
                     if found is not None:
                         sums[topic] = sums.get(topic, 0) + found.lag
+                    yield None
             for topic, lag in sums.items():
                 yield (("consumergroup", group.group_id), ("topic", topic)), lag
 
     def _members(self) -> Series:
-        for group in list(self._groups.groups()):
+        for group in self._groups.groups():
             yield (("consumergroup", group.group_id),), member_count(group)
 
 

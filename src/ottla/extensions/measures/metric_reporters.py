@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 KEY: Final = "metric.reporters"
 GROUP: Final = "ottla.metric_reporters"
+SERIES_AT_ONCE: Final = 500
 
 
 def load_reporter(word: str) -> MetricsReporter:
@@ -107,8 +108,9 @@ class MetricReporters:
         try:
             now_ms = self.registry.now_ms
             beans = {
-                family.name.bean(tags): attributes(value, now_ms)
-                for family, tags, value in self.registry.read()
+                each.family.name.bean(each.tags): attributes(each.value, now_ms)
+                async for each in self._runtime.slices.over(self.registry.read(), SERIES_AT_ONCE)
+                if each is not None
             }
             for reporter in list(self._reporters.values()):
                 await self._call(reporter, "report", beans)

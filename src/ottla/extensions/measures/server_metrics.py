@@ -118,8 +118,10 @@ def bean_count(registry: MetricsRegistry) -> int:
     count = 0
     for family in registry.families.values():
         if family.kind is not Kind.KAFKA and not family.name.name.startswith("yammer"):
-            known = registry.series_counts.get(family.name) if family.unbounded else None
-            count += sum(1 for _ in family.read()) if known is None else known
+            if family.unbounded:
+                count += registry.series_counts.get(family.name, 0)
+            else:
+                count += sum(1 for _ in family.read())
     return count
 
 

@@ -365,6 +365,22 @@ def test_offset_of_a_deleted_topic_is_gone_before_one_of_the_new_topic_is_staged
     assert world.coordinator.manager.differences(0) == []
 
 
+def test_group_that_was_given_up_writes_nothing_any_longer(world, monkeypatch):
+    """Its members are answered in slices; this broker may have the partition again by then."""
+    monkeypatch.setattr(group_coordinator, "GROUPS_IN_A_SLICE", 1)
+    for group in ("a", "g"):
+        world.commit(5, group=group)
+    former = world.coordinator.manager.group("g")
+    world.coordinator.on_resignation(0)
+    world.coordinator.on_election(0)
+    answer, end = Reply(), world.log.end_offset(0)
+    world.coordinator.manager.store_offsets(former, {T0: CommittedOffset(9)}, answer)
+    world.advance(0)
+
+    assert answer.value is ErrorCode.NOT_COORDINATOR
+    assert (world.log.end_offset(0), world.committed()) == (end, 5)
+
+
 def test_topic_that_was_deleted_while_groups_were_being_read_has_no_offsets(world):
     """The deletion is heard once only, and must not be lost because the groups are not there."""
     world.commit(5)

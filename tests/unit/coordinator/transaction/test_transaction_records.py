@@ -6,13 +6,16 @@ import pytest
 from coordinator_world import T0, T1, S
 
 from ottla.coordinator.coordinator_partitions import RECORDS_PER_STEP
+from ottla.coordinator.group.group_records import offset_key
+from ottla.coordinator.group.partition_loader import PartitionLoader
 from ottla.coordinator.transaction.transaction import Transaction, TransactionState
 from ottla.coordinator.transaction.transaction_loader import TransactionLoader
 from ottla.coordinator.transaction.transaction_records import transaction_batch
 from ottla.protocol.message import decode_versioned, encode_versioned
 from ottla.protocol.transaction_log import TransactionLogKey, TransactionLogValue
-from ottla.record.batch_builder import build_batch
+from ottla.record.batch_builder import BatchBuilder, build_batch
 from ottla.record.record_batch import RecordBatch
+from ottla.structs import TopicPartition
 
 
 def load(*buffers):
@@ -89,3 +92,15 @@ def test_long_partitions_are_read_in_steps():
 
     assert loader.step()
     assert not loader.step()
+
+
+def test_large_batches_are_read_in_steps():
+    """An atomic commit of ten thousand offsets is one batch."""
+    builder = BatchBuilder()
+    for number in range(RECORDS_PER_STEP + 1):
+        builder.append(0, offset_key("g", TopicPartition("t", number)), None)
+    loader = PartitionLoader(0, iter([memoryview(builder.build())]))
+
+    assert loader.step()
+    assert not loader.step()
+    assert loader.record_count == RECORDS_PER_STEP + 1

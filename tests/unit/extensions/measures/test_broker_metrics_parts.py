@@ -61,7 +61,7 @@ class Shown:
         now_ms = self.registry.now_ms
         return {
             tuple(value for _, value in tags): attributes(value, now_ms)
-            for family, tags, value in self.registry.read()
+            for family, tags, value in filter(None, self.registry.read())
             if name in (family.name.name, family.name.type)
         }
 
@@ -386,7 +386,7 @@ def test_groups_are_counted_by_their_states(shown):
     ]
     counts = SimpleNamespace(commits=4, expirations=0, deletions=0, rebalances=0)
     manager = SimpleNamespace(
-        groups=lambda: iter(groups), counts=counts, partitions=SimpleNamespace(last_loads_ms=[2, 4])
+        groups=lambda: groups, counts=counts, partitions=SimpleNamespace(last_loads_ms=[2, 4])
     )
     coordinator_metrics.of_groups(shown.registry, manager)
     states = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty")

@@ -89,7 +89,7 @@ class World:
         """The values of a family by the values of their tags."""
         return {
             tuple(value for _, value in tags): value
-            for family, tags, value in self.registry.read()
+            for family, tags, value in filter(None, self.registry.read())
             if family.name.name == name
         }
 

@@ -74,7 +74,7 @@ class World:
         """What a scrape of the broker would show of clients."""
         return {
             (family.name.name, dict(tags)["client_id"]): value
-            for family, tags, value in self.registry.read()
+            for family, tags, value in filter(None, self.registry.read())
             if family.name.type == "client"
         }
 
