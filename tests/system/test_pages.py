@@ -206,7 +206,7 @@ def test_site_is_seen_by_everyone(looked_at, tmp_path, state):
     assert looked_at(f"site-{state}", html) == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", some(["light", "dark"]))
 def test_fault_of_one_view_is_found(looked_at, theme):
     """Words that only one scheme hides, and elements that only a narrow screen shows."""
     shown = "@media (max-width: 500px) { main > img { display: inline } }"

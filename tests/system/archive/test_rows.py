@@ -441,6 +441,7 @@ def test_plan_gives_a_partition_more_replicas(reader):
     assert partitions == {0: ("5", "5,6,7", {"5", "6", "7"})}
 
 
+@pytest.mark.wide
 def test_throttle_is_set_changed_seen_and_removed(reader):
     """The dash of the article's --throttle is a long one."""
     reader.types(f"{TOPICS} --create --topic slow --replica-assignment 1")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from coordinator_places import OFFSETS, coordinator
 from copiers import CopyJob
 
 RECORDS = 5_000
 
 
+@pytest.mark.wide
 def test_copy_is_the_input_though_a_broker_and_a_copier_are_killed(cluster, view, unique):
     """The broker coordinates the group; nobody ever reads what is torn or aborted."""
     source = unique("copied")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from cluster_load import ClusterView, SteadyLoad
 from coordinator_places import OFFSETS, coordinator
 from live_group import LiveGroup, all_read, wait_for_another
@@ -43,6 +44,7 @@ def test_members_of_the_new_protocol_keep_their_epoch(cluster, view, unique):
             assert members.read(partition) == numbers
 
 
+@pytest.mark.wide
 def test_rolling_restart_moves_no_partition_of_a_group(cluster, view, unique):
     """Each broker hands over and comes back; the members stay, with what they have."""
     topic, group = unique("numbers"), unique("group")

@@ -166,6 +166,7 @@ def proposed(cluster: GrowingCluster, topics: Path, *words: str) -> list[list[in
     return [row["replicas"] for row in json.loads(done.stdout.splitlines()[-1])["partitions"]]
 
 
+@pytest.mark.wide
 def test_broker_is_emptied_and_goes(grown, view, admin):
     """Under load: what it had is elsewhere, nothing is lost, and nobody misses it."""
     with SteadyLoad(grown.bootstrap_servers, "racks", 8) as load:

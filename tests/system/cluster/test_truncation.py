@@ -82,6 +82,7 @@ def test_reader_is_told_that_what_it_has_read_was_lost(cluster, view, unique):
             assert take(consumer, 6) == NEW
 
 
+@pytest.mark.wide
 @pytest.mark.spark
 def test_query_is_told_that_what_it_has_read_was_lost(spark, cluster, view, unique, tmp_path):
     """The new log has grown past the checkpoint: records 2 and 3 of it were never seen.

@@ -7,6 +7,7 @@ from breadth import examples
 from driver_kills import copy_with_kills, count_with_kills
 
 
+@pytest.mark.wide
 @pytest.mark.spark
 def test_copy_is_exact_although_its_driver_is_killed(start_broker, spark, tmp_path):
     """Once or twice, at moments of a seed; the last driver ends what the others began."""

@@ -214,6 +214,7 @@ def test_times_outside_all_years_are_null(broker, topic, home, load):
         assert (row["at"]["t"], row["ts"], row["timestamp"].year) == (expected, [expected], 1970)
 
 
+@pytest.mark.wide
 def test_fields_that_grow_go_on(spark, broker, topic, home, load):
     """A table is widened for what a load has, and a load with narrower fields fits itself in."""
     value = b'{"n": 1, "tags": {"a": 2}, "o": {"x": 3}, "os": [{"x": 4}]}'
@@ -334,6 +335,7 @@ def test_topic_that_is_not_there_is_told_before_spark_starts(broker, tmp_path):
     assert not (tmp_path / "table").exists()
 
 
+@pytest.mark.wide
 def test_plain_parquet_has_the_same_rows(spark, broker, topic, load, tmp_path):
     """In folders that Spark and others read without knowing of loads."""
     home = ParquetHome(Place.of(tmp_path / "plain"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from http_pages import bean, get, scrape
 
 from ottla.runtime.free_port import free_port
@@ -10,6 +11,7 @@ from ottla.testing import wait_until
 SESSION = "kafka_server_sessionexpirelistener"
 
 
+@pytest.mark.wide
 def test_broker_is_healthy_while_zookeeper_is_away(start_broker, start_zookeeper):
     """Else one outage of ZooKeeper would restart every broker; metrics tell of it."""
     zookeeper = start_zookeeper()

@@ -108,6 +108,7 @@ def test_a_stream_is_joined_with_the_newest_rows_of_a_table(spark):
     ]
 
 
+@pytest.mark.wide
 def test_tables_are_joined_change_by_change(spark, tmp_path):
     """A change of either side gives the newest pair; a side that goes deletes it."""
     builder = StreamsBuilder("app")
