@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 from ottla.clients.consumer.subscription_state import TopicPartitionState
@@ -260,15 +261,13 @@ class CompletedFetch:
         topic, partition = state.topic_partition
         epoch = batch.partition_leader_epoch
         timestamp_type = TimestampType(batch.is_log_append_time)
-        new = tuple.__new__
         if self._decoding.is_plain:
-            taken = [
-                new(
-                    ConsumerRecord,
-                    (topic, partition, offset, time_ms, timestamp_type, key, value, headers, epoch),
-                )
-                for offset, time_ms, key, value, headers in records
-            ]
+            # Column by column, so that no loop of Python's runs for a record.
+            offsets, times, *contents = zip(*records, strict=True)
+            place = repeat(topic), repeat(partition), offsets
+            time = times, repeat(timestamp_type)
+            fields = zip(*place, *time, *contents, repeat(epoch), strict=False)
+            taken = list(map(tuple.__new__, repeat(ConsumerRecord), fields))
         else:
             taken = self._deserialize(records, timestamp_type, epoch)
         self._index += len(taken)
