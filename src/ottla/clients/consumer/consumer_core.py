@@ -111,11 +111,9 @@ class ConsumerCore:
                 max(1000, config.connections_max_idle_ms // 2), self.client.close_idle
             ),
         ]
-        self._retrying = Retrying(
-            self.metadata,
-            Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, runtime.random.random),
-            runtime.scheduler,
-        )
+        shortest_ms, longest_ms = config.retry_backoff_ms, config.retry_backoff_max_ms
+        backoff = Backoff(shortest_ms, longest_ms, runtime.random.random)
+        self._retrying = Retrying(self.metadata, backoff, runtime.scheduler)
 
     # Polling
 
