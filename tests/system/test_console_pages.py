@@ -62,6 +62,7 @@ def broker():
     with InProcessBroker() as broker:
         broker.create_topic("orders", 3)
         broker.create_topic("hostile", 1)
+        broker.create_topic("rejected", 1)
         broker.create_topic("quiet", 1, cleanup_policy="compact")
         with Producer(broker.bootstrap_servers) as producer:
             for number in range(120):
@@ -78,6 +79,13 @@ def broker():
                     timestamp_ms=START + number * 1_731,
                     headers=[("trace", b"%032x" % number)] if number % 3 else [],
                 )
+            for number in range(3):
+                failed = {"topic": "orders", "partition": 1, "offset": number}
+                headers = [
+                    (f"__connect.errors.{name}", str(each).encode())
+                    for name, each in failed.items()
+                ]
+                producer.send("rejected", b"{}", headers=headers)
             for value in HOSTILE:
                 producer.send("hostile", value, key=HOSTILE[0], headers=[("<b>", HOSTILE[1])])
         with readers(broker.bootstrap_servers):
@@ -258,7 +266,7 @@ def test_topics_are_filtered_as_one_types(visit):
     """The focus stays in the field, the address follows, and the list is of what fits."""
     page = visit("/topics")
     page.locator("[data-filter] input[name=q]").press_sequentially("ord")
-    page.locator("[role=status]", has_text="1 of 4 topics").wait_for()
+    page.locator("[role=status]", has_text="1 of 5 topics").wait_for()
     assert page.inner_text("tbody td.name") == "orders"
     assert "q=ord" in page.url
     assert page.evaluate("document.activeElement.name") == "q"

@@ -70,6 +70,7 @@ ARROWS = {
 # their groups in ZooKeeper, and so have tools what they read and ask for there with --zookeeper.
 PARTS = {
     "src/ottla/clients/legacy/": {"registry"},
+    "src/ottla/console/redriving.py": {"connect"},
     "src/ottla/cli/reassign_partitions.py": {"controller"},
     "src/ottla/cli/zookeeper_": {"registry"},
     "src/ottla/cli/users.py": {"registry", "controller"},

@@ -25,7 +25,17 @@ from ottla.cli.table import TABLE, Row, show_rows
 from ottla.cli.terminal import Terminal, check_reachable, without_servers
 from ottla.cli.times import moment_ms
 from ottla.clients.dead_letter_headers import LARGEST_LETTER
-from ottla.connect.redrive import FAMILIES, Choice, HeaderFamily, Left, Redrive, group_of
+from ottla.connect.redrive import (
+    FAMILIES,
+    MOST_TRIES,
+    READING,
+    Choice,
+    HeaderFamily,
+    Left,
+    Redrive,
+    group_of,
+    writing,
+)
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -37,7 +47,6 @@ SHOWN: Final = 1000
 """So many letters are in the table of a dry run; all of them are counted."""
 MOST_ERRORS: Final = 20
 """So many errors have a line of their own; they may be as many as there are letters."""
-MOST_TRIES: Final = 10
 Wanted = Callable[["DeadLetter"], bool]
 Fits = Callable[["int | None", "int | None"], bool]
 
@@ -111,8 +120,7 @@ def redrive(arguments: Namespace, terminal: Terminal) -> int:
                 result.print_table(terminal)
             else:
                 room = {"max.request.size": str(LARGEST_LETTER)}
-                writing = room | settings | {"transactional.id": group_of(queue), "acks": "all"}
-                with Producer(servers, writing) as producer:
+                with Producer(servers, room | settings | writing(queue)) as producer:
                     redrive.send(producer)
         finally:
             result.print_counts(terminal, "would be" if arguments.dry_run else "were")
@@ -120,14 +128,6 @@ def redrive(arguments: Namespace, terminal: Terminal) -> int:
     if problems:
         raise CommandError("; ".join(problems))
     return 0
-
-
-READING: Final = {
-    "enable.auto.commit": "false",
-    "auto.offset.reset": "earliest",
-    "allow.auto.create.topics": "false",
-    "isolation.level": "read_committed",
-}
 
 
 class _RedriveResult:

@@ -201,6 +201,22 @@ class Redrive:
         )
 
 
+MOST_TRIES: Final = 10
+"""A record that was sent back so often, and came again, is left."""
+READING: Final = {
+    "enable.auto.commit": "false",
+    "auto.offset.reset": "earliest",
+    "allow.auto.create.topics": "false",
+    "isolation.level": "read_committed",
+}
+"""The settings of a consumer of letters, beside its group."""
+
+
+def writing(queue: str) -> dict[str, str]:
+    """The settings of a producer that sends the letters of a queue."""
+    return {"transactional.id": group_of(queue), "acks": "all"}
+
+
 def group_of(queue: str) -> str:
     """The group, and the transactional id, by which is known what was sent back."""
     return f"connect-redrive-{queue}"

@@ -53,6 +53,7 @@ class SharedLimits:
         self.searches = asyncio.Semaphore(SEARCHES_AT_ONCE)
         self.open_streams = 0
         """How many pages follow a topic now."""
+        self.redrives = asyncio.Semaphore(1)
         self.open_exports = 0
         self.collecting = 0
         """How many clusters look at the brokers by themselves."""

@@ -21,6 +21,7 @@ from ottla.console.page import ConsoleChange, ConsoleExport, ConsolePage, Consol
 from ottla.console.pipeline_pages import PIPELINE_PAGES
 from ottla.console.producing import PRODUCE_CHANGES, PRODUCE_PAGES
 from ottla.console.records import RECORD_PAGES
+from ottla.console.redriving import REDRIVE_CHANGES, REDRIVE_PAGES
 from ottla.console.search_progress import SEARCH_STREAMS
 from ottla.console.shape import SHAPE_PAGES
 from ottla.console.topic_changes import TOPIC_CHANGES, TOPIC_FORMS
@@ -42,6 +43,7 @@ PAGES: Final[tuple[ConsolePage, ...]] = (
     *PARTS_OF_TOPICS,
     *SHAPE_PAGES,
     *PRODUCE_PAGES,
+    *REDRIVE_PAGES,
     *GROUP_PAGES,
     *RESET_PAGES,
     *TRANSACTION_PAGES,
@@ -53,6 +55,7 @@ PAGES: Final[tuple[ConsolePage, ...]] = (
 CHANGES: Final[tuple[ConsoleChange, ...]] = (
     *TOPIC_CHANGES,
     *PRODUCE_CHANGES,
+    *REDRIVE_CHANGES,
     *GROUP_CHANGES,
     *RESET_CHANGES,
     *TRANSACTION_CHANGES,

@@ -86,8 +86,7 @@ async def send(visit: Visit) -> ChangeOutcome:
         new = NewRecord(record.key, record.value, record.headers, None)
     else:
         new = record_of(visit.form, len(topic.partitions))
-    common = visit.cluster.client_settings
-    settings = {name: common[name] for name in common if name not in NOT_OF_PRODUCERS} | PRODUCER
+    settings = producer_settings(visit.cluster.client_settings) | PRODUCER
     try:
         place = await visit.cluster.runtime.background.run(
             partial(send_now, settings, topic.name, new)
@@ -104,6 +103,11 @@ async def send(visit: Visit) -> ChangeOutcome:
         f"{topic.name}-{place.partition}",
         new=sent,
     )
+
+
+def producer_settings(common: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of all clients of a console, as far as producers have them."""
+    return {name: value for name, value in common.items() if name not in NOT_OF_PRODUCERS}
 
 
 def record_of(fields: Mapping[str, str], partition_count: int) -> NewRecord:

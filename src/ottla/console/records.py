@@ -151,6 +151,7 @@ async def records(visit: Visit) -> Data:
         "topic": query.topic.name,
         "partitions": sorted(query.topic.partitions),
         "records": await shower.rows(found.records),
+        "has_letters": any(origin_of(each.headers) is not None for each in found.records),
         "query": form_of(visit),
         "is_search": query.condition is not None,
         "is_words": query.condition is not None and query.condition.is_words,
