@@ -83,6 +83,13 @@ class ConsoleCommand(Command):
             type=connect_url,
             help="A worker of Kafka Connect, as http://localhost:8083: connectors have pages then.",
         )
+        parser.add_argument(
+            "--schema-registry",
+            metavar="URL",
+            type=registry_url,
+            help="A schema registry, as http://localhost:8081: keys and values with Avro are shown "
+            "by its schemas.",
+        )
         add_flag(parser, "--read-only", "Without everything that changes something.")
         add_flag(parser, "--hide-records", "Without keys, values and headers of records.")
         add_repeated(
@@ -145,6 +152,7 @@ def settings_of(arguments: Namespace) -> ConsoleSettings:
         hide_records=arguments.hide_records,
         masks=tuple(map(mask_of, arguments.mask)),
         connect=arguments.connect or "",
+        schema_registry=arguments.schema_registry or "",
     )
 
 
@@ -167,11 +175,16 @@ def is_for_login(client: Mapping[str, str]) -> bool:
     return is_sasl and by_password and not OF_ONE_USER & client.keys()
 
 
-def connect_url(text: str) -> str:
+def connect_url(text: str, example: str = "http://localhost:8083") -> str:
     """The URL of `--connect`, which must be one of HTTP."""
     if not text.startswith(("http://", "https://")):
-        raise ArgumentTypeError(f"takes a URL, as http://localhost:8083, not '{text}'")
+        raise ArgumentTypeError(f"takes a URL, as {example}, not '{text}'")
     return text
+
+
+def registry_url(text: str) -> str:
+    """The URL of `--schema-registry`."""
+    return connect_url(text, "http://localhost:8081")
 
 
 def check_protection(arguments: Namespace) -> None:

@@ -83,6 +83,7 @@ class ConsoleCluster:
         self.all_topics = AllTopics(self.client)
         self._worked_out: dict[Callable[[Cluster], Any], tuple[Cluster, Any]] = {}
         self._is_of_user = login is not None
+        self.schema_registry = settings.schema_registry
         self.limits = limits or SharedLimits()
         self.is_closed = False
         self.rates = Rates(self.runtime, self.snapshot, self.ends, self.offsets_at, self.pause_ms)

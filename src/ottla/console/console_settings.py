@@ -38,6 +38,9 @@ class ConsoleSettings(Value, frozen=True):
     connect: str = ""
     """The URL of a worker of Kafka Connect, whose connectors have pages; empty for none."""
 
+    schema_registry: str = ""
+    """The URL of a schema registry, by whose schemas values are read; empty for none."""
+
     @property
     def shown_name(self) -> str:
         """The name at the top of each page."""

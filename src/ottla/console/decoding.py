@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from codecs import getincrementaldecoder
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.console.masks import HIDDEN, HIDDEN_QUOTE, masked
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 UTF_8: Final = getincrementaldecoder("utf-8")
 NULL, EMPTY, JSON, TEXT, NUMBER, HEX = "null", "empty", "json", "text", "number", "hex"
+AVRO, MSGPACK = "avro", "msgpack"
+AS_JSON: Final = (JSON, AVRO, MSGPACK)
+"""Kinds of bytes whose text is JSON."""
+LONGEST_DECODED: Final = 1024 * 1024
 LONGEST_WHOLE: Final = 64 * 1024
 SHOWN_OF_LONGER: Final = 4 * 1024
 LINE_CHARACTERS: Final = 600
@@ -42,6 +47,7 @@ QUOTING_HEADERS: Final = re.compile(
 """Headers of dead letters with an error's words, which often quote the record."""
 
 
+Decode = Callable[[bytes], tuple[str, Any]]
 BETWEEN: Final = {",": ", ", ":": ": "}
 
 
@@ -57,14 +63,26 @@ class ShownBytes(NamedTuple):
     def line(self) -> str:
         """The beginning of the text in one line."""
         text = self.text[: 4 * LINE_CHARACTERS]
-        if self.kind == JSON:
+        if self.kind in AS_JSON:
             tokens = (BETWEEN.get(each, each) for each in TOKEN.findall(text))
             return "".join(tokens)[:LINE_CHARACTERS]
         return text[:LINE_CHARACTERS].replace("\n", "\u21b5").replace("\t", " ")
 
 
+class Decoders(NamedTuple):
+    """Functions from bytes to their kind and value; ValueError for bytes that they do not know."""
+
+    framed: Decode | None = None
+    """Looks at all bytes that begin with a byte 0."""
+    packed: Decode | None = None
+    """Looks at bytes that are no text and no number."""
+
+
 def shown_bytes(
-    data: bytes | None, is_whole: bool = False, longest: int = LONGEST_WHOLE
+    data: bytes | None,
+    is_whole: bool = False,
+    longest: int = LONGEST_WHOLE,
+    decoders: Decoders = Decoders(),  # noqa: B008 - it is a constant
 ) -> ShownBytes:
     """The bytes as text; of more than 64 KB, or `longest`, the first 4 KB, unless `is_whole`."""
     if data is None:
@@ -72,8 +90,23 @@ def shown_bytes(
     if not data:
         return ShownBytes(EMPTY, "", 0)
     is_cut = len(data) > max(longest, SHOWN_OF_LONGER) and not is_whole
+    if not is_cut and data[0] == 0 and (found := _decoded(data, decoders.framed)):
+        return found
     kind, text = kind_and_text(data[:SHOWN_OF_LONGER] if is_cut else data, is_cut)
+    if kind == HEX and not is_cut and (found := _decoded(data, decoders.packed)):
+        return found
     return ShownBytes(kind, text, len(data), is_cut)
+
+
+def _decoded(data: bytes, decode: Decode | None) -> ShownBytes | None:
+    """The value of some bytes as JSON; None where the decoder does not know them."""
+    if decode is None or len(data) > LONGEST_DECODED:
+        return None
+    try:
+        kind, value = decode(data)
+        return ShownBytes(kind, harmless(written(value)), len(data))
+    except (ValueError, RecursionError):
+        return None
 
 
 def kind_and_text(data: bytes, is_cut: bool = False) -> tuple[str, str]:
@@ -116,7 +149,7 @@ def is_json(text: str) -> bool:
 
 def with_indents(shown: ShownBytes) -> ShownBytes:
     """JSON on lines of its own; every other text, and JSON that is cut, as it is."""
-    if shown.kind != JSON:
+    if shown.kind not in AS_JSON:
         return shown
     return shown._replace(text=indented(shown.text))
 

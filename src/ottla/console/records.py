@@ -9,6 +9,7 @@ from ottla.console.dead_letters import hidden_reason, origin_of
 from ottla.console.decoding import (
     LONGEST_WHOLE,
     TEXT,
+    Decoders,
     Hiding,
     ShownBytes,
     harmless,
@@ -16,6 +17,7 @@ from ottla.console.decoding import (
     with_indents,
 )
 from ottla.console.masks import masks_of
+from ottla.console.msgpack_values import msgpack_of
 from ottla.console.newest_first import FoundRecords, Limits, NewestFirst, found_by
 from ottla.console.page import ConsolePage, Data, Visit
 from ottla.console.record_query import RecordQuery, cursor_text, record_query
@@ -27,12 +29,13 @@ from ottla.console.record_source import (
     batches_of,
 )
 from ottla.console.refusals import NotFound, Refused
+from ottla.console.schema_registry import SchemaRegistry
 from ottla.console.search_progress import FinishedSearches
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import NO_PRODUCER_ID, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ottla.record.record_batch import RecordBatch
 
@@ -93,12 +96,23 @@ class Shower:
             raise Refused(HIDE, 403)
         self._topic = topic
         self.hide = Hiding(masks_of(visit.settings.masks, topic))
+        self._registry = None
+        if visit.settings.schema_registry:
+            self._registry = visit.cluster.part(SchemaRegistry)
+        framed = self._registry.value_of if self._registry is not None else None
+        self._decoders = Decoders(framed, msgpack_of)
+
+    async def prepare(self, records: Iterable[FoundRecord]) -> None:
+        """Ask for the schemas that `shown` needs of these records."""
+        if self._registry is not None:
+            await self._registry.prepare(data for each in records for data in each[3:5])
 
     async def rows(self, records: Sequence[FoundRecord]) -> list[ShownRecord]:
         """The records of a list; once it has 4 MB of them, the beginnings of long ones.
 
         The loop is let go in between, as masks have to parse them all.
         """
+        await self.prepare(records)
         found, decoded, turn = [], 0, TURN_BYTES
         for each in records:
             found.append(self.shown(each, longest=LONGEST_WHOLE if decoded < MOST_TEXT else 0))
@@ -118,8 +132,8 @@ class Shower:
             record.partition,
             record.offset,
             record.timestamp_ms,
-            shown_bytes(record.key, is_whole, longest),
-            shown_bytes(record.value, is_whole, longest),
+            shown_bytes(record.key, is_whole, longest, self._decoders),
+            shown_bytes(record.value, is_whole, longest, self._decoders),
             [
                 ShownHeader(harmless(name), shown_bytes(data, longest=longest))
                 for name, data in record.headers
@@ -202,6 +216,7 @@ async def record(visit: Visit) -> Data:
         raise NotFound(f"Topic {topic.name} has no partition {where.partition}.")
     offset = int(visit.place["offset"])
     batch, found, following = await one_record(visit, where, offset)
+    await shower.prepare([found])
     hidden, shown = shower.hide(found), shower.shown(found, visit.query.get("whole") == "1")
     is_key = shown.key.kind == TEXT and not shown.key.is_cut and hidden.key == found.key
     return {

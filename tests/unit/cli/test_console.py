@@ -81,3 +81,7 @@ def test_worker_of_connect_is_a_url_of_http():
     assert settings_of(parsed("--connect", "http://w:8083")).connect == "http://w:8083"
     with pytest.raises(UsageError, match="--connect takes a URL, as http://localhost:8083"):
         parsed("--connect", "w:8083")
+    registry = settings_of(parsed("--schema-registry", "http://r:8081")).schema_registry
+    assert registry == "http://r:8081"
+    with pytest.raises(UsageError, match="--schema-registry takes a URL, as http://localhost:8081"):
+        parsed("--schema-registry", "file:///etc/passwd")

@@ -1,0 +1,127 @@
+"""Records with Avro on a page, by the schemas of a registry."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from topics_of_records import send
+from visitor import Visitor, visit
+
+from ottla.console.masks import mask_of
+from ottla.console.schema_registry import reader_of, schema_number
+from ottla.testing import InProcessBroker
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "long"}, {"name": "user", "type": "string"}],
+}
+ANSWERS = {
+    1: {"schema": json.dumps(ORDER)},
+    2: {"schema": "{}", "schemaType": "JSON"},
+    3: {"schema": 'syntax = "proto3";', "schemaType": "PROTOBUF"},
+    4: {"schema": '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "Other"}]}'},
+    5: ["no object"],
+}
+LARGE = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+VALUES = (
+    b"\0\0\0\0\1" + LARGE + b"\x06ann",
+    b'\0\0\0\0\2{"n": 1.10}',
+    b"\0\0\0\0\3\x08\1\xff\xff",
+    b"\0\0\0\0\4\xff\xff",
+    b"\0\0\0\0\5\xff\xff",
+    b"\0\0\0\0\6\xff\xff",
+    b"\0\0\0\0\1\xff\xff",
+)
+
+
+@pytest.fixture
+def registry() -> Iterator[tuple[str, list[str]]]:
+    """A registry with a few schemas, and the paths that it was asked for."""
+    asked: list[str] = []
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            number = int(self.path.rpartition("/")[2])
+            body = json.dumps(ANSWERS.get(number, {"message": "not found"})).encode()
+            self.send_response(200 if number in ANSWERS else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_words: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[InProcessBroker]:
+    with InProcessBroker() as broker:
+        broker.create_topic("orders", 1)
+        send(broker, "orders", *[(0, at, None, value, []) for at, value in enumerate(VALUES)])
+        yield broker
+
+
+def test_values_are_shown_by_their_schemas(broker, registry):
+    """Digit for digit; those without a schema as before. Each schema is asked for once."""
+    url, asked = registry
+
+    async def walk(visitor: Visitor) -> None:
+        for _ in range(2):
+            rows = (await visitor.get("/t/orders/records.json")).json["records"][::-1]
+            assert [each["value"]["kind"] for each in rows] == ["avro", "json"] + ["hex"] * 5
+            assert rows[0]["value"]["text"] == '{"id": 9223372036854775807, "user": "ann"}'
+            assert rows[1]["value"]["text"] == '{"n": 1.10}'
+        assert sorted(asked) == [f"/schemas/ids/{number}" for number in range(1, 7)]
+        page = (await visitor.get("/t/orders/0/0")).text
+        assert "&#34;user&#34;: &#34;ann&#34;" in page
+        assert '<span class="tag">avro</span>' in page
+
+    visit(broker.bootstrap_servers, walk, schema_registry=url)
+
+
+def test_registry_that_does_not_answer_costs_the_values_alone(broker):
+    """They are bytes then; it is not asked again for each."""
+
+    async def walk(visitor: Visitor) -> None:
+        rows = (await visitor.get("/t/orders/records.json")).json["records"]
+        assert {each["value"]["kind"] for each in rows} == {"hex", "text"}
+
+    visit(broker.bootstrap_servers, walk, schema_registry="http://127.0.0.1:1")
+
+
+def test_masked_values_are_not_decoded(broker, registry):
+    """A mask's path leads through JSON; of other bytes all is hidden."""
+
+    async def walk(visitor: Visitor) -> None:
+        page = await visitor.get("/t/orders/records.json")
+        assert {each["value"]["text"] for each in page.json["records"]} == {"***"}
+
+    visit(
+        broker.bootstrap_servers,
+        walk,
+        schema_registry=registry[0],
+        masks=(mask_of("orders:value.user"),),
+    )
+
+
+def test_number_of_a_schema_stands_before_the_value():
+    """In the bytes behind a 0."""
+    assert schema_number(b"\0\0\0\1\0x") == 256
+    assert [schema_number(data) for data in (None, b"", b"\0\0\0\0\1", b"\1\0\0\0\1x")] == [0] * 4
+
+
+@pytest.mark.parametrize("answer", [None, {}, {"schema": 1}, {"schema": "x" * (1 << 21)}])
+def test_answer_without_a_schema_has_no_reader(answer):
+    """Nor one that is too long."""
+    assert reader_of(answer) is None
