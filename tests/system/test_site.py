@@ -54,7 +54,7 @@ class SparkHere:
     def __init__(self, command, log):
         self.name, self.log, self.running = SPARK, log, None
         self.starts = START_AGAIN_LIMIT + 1  # a thread that dies has failed
-        self.over = threading.Event()
+        self.over, self.is_stopped = threading.Event(), False
         given = reader_parser(()).parse_args(command[command.index("-m") + 2 :])
         self.arguments = (given.bootstrap_server, given.folder, given.master, self.over)
 
@@ -70,9 +70,10 @@ class SparkHere:
 
     @property
     def has_died(self):
-        return not (self.running.is_alive() or self.over.is_set())
+        return not (self.running.is_alive() or self.is_stopped)  # `over` is set by failures as well
 
     def stop(self):
+        self.is_stopped = True
         self.over.set()
         self.running.join()
 
