@@ -29,7 +29,7 @@ from ottla.compiled import is_core_compiled
 from ottla.testing.processes import BrokerProcess
 
 ROUNDS = int(os.environ.get("BENCH_RUNS", "7"))
-REQUESTS = 20_000
+REQUESTS = 8_000
 KINDS = ("source", "compiled")
 """In this order, a ratio is the second by the first."""
 
