@@ -18,11 +18,18 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Callable, Mapping
-from decimal import Decimal, InvalidOperation
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla.console.decoding import RawNumber, parse_exactly
+from ottla.console.json_values import (
+    ESCAPE,
+    LastParsed,
+    NumberNeedle,
+    at_path,
+    finite,
+    number_of,
+)
 from ottla.console.like_pattern import like, steps_of
 from ottla.console.moments import moment_ms
 from ottla.console.refusals import Refused
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
 
 Test = Callable[["FoundRecord"], bool]
 Read = Callable[["FoundRecord"], Any]
+Number = int | Decimal
 
 LONGEST: Final = 2_000
 MOST_STEPS: Final = 60
@@ -62,9 +70,6 @@ LOOKS_LIKE_CONDITION: Final = re.compile(
 QUOTED: Final = re.compile(r'"[^"]*"|\S+')
 SIMPLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9 _.-]*")
 """Texts that are no numbers, and whose letters JSON escapes only as `\\u0041`."""
-DECODER: Any = json.JSONDecoder(parse_float=Decimal, parse_constant=RawNumber)
-SCAN: Final[Callable[[str, int], tuple[Any, int]]] = DECODER.scan_once
-ESCAPE: Final = b"\\u"
 PLAIN: Final = ("partition", "offset", "timestamp", "size")
 
 
@@ -86,11 +91,20 @@ class Condition(NamedTuple):
     is_words: bool
     words: str
     """The condition in a sentence of its own."""
+    numbers: Sequence[NumberNeedle] = ()
+    """All of them may be in the bytes of a record that passes."""
+
+    @property
+    def narrows(self) -> bool:
+        """Whether `may_have` is ever false."""
+        return bool(self.needles or self.numbers)
 
     def may_have(self, payload: bytes | memoryview) -> bool:
         """Whether a record that passes may be among these bytes of many records."""
         data = bytes(payload)
-        return all(any(each in data for each in needle) for needle in self.needles)
+        return all(any(each in data for each in needle) for needle in self.needles) and all(
+            each.may_be_in(data) for each in self.numbers
+        )
 
 
 class Token(NamedTuple):
@@ -117,7 +131,7 @@ def condition_of(text: str, now_ms: int) -> Condition:
     parser.end()
     if parser.has_or:
         return Condition(test, [], [], False, text)
-    return Condition(test, parser.conjuncts, parser.needles, False, text)
+    return Condition(test, parser.conjuncts, parser.needles, False, text, parser.numbers)
 
 
 def contains_all(needles: list[tuple[bytes, ...]]) -> Test:
@@ -163,6 +177,7 @@ class Parser:
     def __init__(self, tokens: list[Token], now_ms: int) -> None:
         self.conjuncts: list[Conjunct] = []
         self.needles: list[tuple[bytes, ...]] = []
+        self.numbers: list[NumberNeedle] = []
         self.has_or = False
         self._tokens = tokens
         self._now_ms = now_ms
@@ -223,7 +238,9 @@ class Parser:
         elif self._take("word", "in"):
             test = self._in(name, read)
         elif self._take("word", "between"):
+            self._negations += is_negative
             test = self._between(name, read)
+            self._negations -= is_negative
         else:
             raise self._wrong("a comparison is missing, as = or like")
         return (lambda record: not test(record)) if is_negative else test
@@ -235,8 +252,12 @@ class Parser:
         if sign == "=" and not other and not self._negations:
             self._note_needle(name, read_other(None))  # type: ignore[arg-type]
         compare = COMPARE[sign]
+        literal = None if other else read_other(None)  # type: ignore[arg-type]
+        may_pass = self._number_needle(name, *bounds(sign, literal))
 
         def test(record: FoundRecord) -> bool:
+            if not may_pass(record):
+                return False
             left, right = read(record), read_other(record)
             if left is None or right is None:
                 return False
@@ -252,6 +273,17 @@ class Parser:
         """A text stands in the bytes of a record as it is, or in JSON with an escape somewhere."""
         if isinstance(value, str) and SIMPLE.fullmatch(value) and name not in PLAIN:
             self.needles.append((value.encode(), ESCAPE))
+
+    def _number_needle(self, name: str, low: Number | None, high: Number | None) -> Test:
+        """A quick test before the exact one, for a field of JSON and numbers between two bounds."""
+        head, *path = parts_of(name)
+        is_field = head in ("key", "value") and path and SIMPLE.fullmatch(path[-1])
+        if not is_field or (low is None and high is None):
+            return lambda record: True
+        needle = NumberNeedle.of(path[-1], low, high)
+        if not self._negations:
+            self.numbers.append(needle)
+        return lambda record: needle.may_be_in(getattr(record, head) or b"")
 
     def _like(self, read: Read) -> Test:
         pattern = self._literal("text")
@@ -283,8 +315,11 @@ class Parser:
         self._expect("word", "and")
         high = self._value(name)
 
+        is_of_numbers = is_number(low) and is_number(high)
+        may_pass = self._number_needle(name, *((low, high) if is_of_numbers else (None, None)))
+
         def test(record: FoundRecord) -> bool:
-            value = read(record)
+            value = read(record) if may_pass(record) else None
             if value is None:
                 return False
             try:
@@ -369,27 +404,26 @@ class Parser:
         return Refused(f"column {token.column}: {message}" if token else f"at the end: {message}")
 
 
-def number_of(text: str) -> int | Decimal | None:
-    """A number of any size, exactly; None for NaN, infinity, and what Python does not read."""
-    try:
-        return int(text)
-    except ValueError:
-        return finite(text)
+def is_number(value: object) -> bool:
+    """Whether a literal is a number; true and false are none."""
+    return isinstance(value, int | Decimal) and not isinstance(value, bool)
 
 
-def finite(text: str) -> Decimal | None:
-    """The decimal that a text stands for; None for other text, NaN and infinity."""
-    try:
-        found = Decimal(text)
-    except InvalidOperation:
-        return None
-    return found if found.is_finite() else None
+def bounds(sign: str, value: Any) -> tuple[Number | None, Number | None]:
+    """The range of the numbers that a comparison with a literal lets pass; none for a text."""
+    if not is_number(value) or sign not in ("=", "<", "<=", ">", ">="):
+        return None, None
+    return (None if "<" in sign else value), (None if ">" in sign else value)
+
+
+def parts_of(name: str) -> list[str]:
+    """The parts of a name: `value.items[0]."a b"` has `value`, `items`, `0` and `a b`."""
+    return [each.strip('"') for each in re.findall(r'"[^"]+"|[\w-]+', name)] or [""]
 
 
 def reader_of(token: Token, parsed_of: Mapping[str, LastParsed]) -> Read:
     """A function that reads the named part of a record."""
-    head, *path = re.findall(r'"[^"]+"|[\w-]+', token.text)
-    path = [each.strip('"') for each in path]
+    head, *path = parts_of(token.text)
     if head == "headers" and path:
         wanted = token.text.partition(".")[2].strip('"')
         return lambda record: next(
@@ -414,55 +448,6 @@ def reader_of(token: Token, parsed_of: Mapping[str, LastParsed]) -> Read:
 
 def _text(data: bytes | None) -> str | None:
     return None if data is None else data.decode("utf-8", "replace")
-
-
-def parsed(data: bytes) -> Any:
-    """JSON with exact numbers, read as fast as Python can; ValueError for other bytes."""
-    text = data.decode()
-    try:
-        value, end = SCAN(text, 0)
-    except (StopIteration, ValueError, InvalidOperation):  # blanks, or a number of extreme size
-        return parse_exactly(text)
-    if end < len(text) and text[end:].strip():
-        raise ValueError("there is more behind the JSON")
-    return value
-
-
-class LastParsed:
-    """Keeps the JSON that was read last, as a condition may have many names of it."""
-
-    def __init__(self) -> None:
-        self._data: bytes | None = None
-        self._value: Any = None
-
-    def value_of(self, data: bytes | None) -> Any:
-        """The JSON of some bytes, numbers exact; None for other bytes."""
-        if data is not self._data:
-            try:
-                self._value = None if data is None else parsed(data)
-            except (ValueError, RecursionError):
-                self._value = None
-            self._data = data
-        return self._value
-
-
-def at_path(found: Any, path: list[str]) -> Any:
-    """The value at a path of some JSON; None where there is none."""
-    for name in path:
-        if isinstance(found, dict):
-            found = found.get(name)
-        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-            found = found[int(name)]
-        else:
-            return None
-    return _exact(found)
-
-
-def _exact(value: Any) -> Any:
-    if isinstance(value, RawNumber):
-        number = number_of(value)
-        return str(value) if number is None else number
-    return value
 
 
 def alike(left: Any, right: Any) -> tuple[Any, Any]:

@@ -122,7 +122,7 @@ def group_line(
     history: LagHistory, seen: GroupLag, described: GroupDescription | KafkaError
 ) -> GroupLine:
     """A group as the last look, its history and its coordinator have it."""
-    lags = [each.lag for each in total_points(history, seen.group, "1h")]
+    lags = history.newest_lags(seen.group, seen.lag, SPARK_POINTS + LONGEST_GAP)
     known = None if isinstance(described, KafkaError) else described
     return GroupLine(
         seen.group,

@@ -6,6 +6,7 @@ so much less often that the brokers spend at most 1 % of their time on it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
@@ -33,6 +34,7 @@ LIST_MS: Final = 10_000
 GROUPS_A_LOOK: Final = 2_000
 """Of more groups a part is looked at each time, so that all of them are within six looks."""
 ROUNDS: Final = 6
+RECORDED_AT_ONCE: Final = 50
 DESCRIBED: Final = 20
 """Of so many groups, those with most lag, members are noted to see rebalances."""
 
@@ -113,8 +115,11 @@ class LagCollector:
         now_ms = self._cluster.runtime.clock.now_ms()
         self.history.record_ends(now_ms, ends)
         came = self._new_records(ends)
-        for group, offsets in committed.items():
-            self._record(now_ms, group, self._lags(known, group, offsets), offsets, came)
+        for number, (group, offsets) in enumerate(committed.items()):
+            if group in self._listed:  # another look may have missed it meanwhile
+                self._record(now_ms, group, self._lags(known, group, offsets), offsets, came)
+            if number % RECORDED_AT_ONCE == RECORDED_AT_ONCE - 1:
+                await asyncio.sleep(0)  # pages are not kept waiting for all of them
         self.looked_ms = now_ms
 
     def rebalances(self, group: str, since_ms: int) -> list[Rebalance]:

@@ -78,7 +78,7 @@ def wanted_by(job: dict[str, Any]) -> Wanted:
     condition = condition_of(job["text"], job["now_ms"])
     hide = Hiding(masks_of(map(mask_of, job["masks"]), job["topic"]))
     if not hide.is_needed:
-        return Wanted(condition.test, condition.may_have if condition.needles else None)
+        return Wanted(condition.test, condition.may_have if condition.narrows else None)
     return Wanted(lambda record: condition.test(hide(record)))
 
 

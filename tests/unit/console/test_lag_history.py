@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from itertools import pairwise
+
+import pytest
+
 from ottla.console import lag_history
 from ottla.console.lag_history import (
     LOOK_MS,
@@ -84,6 +89,55 @@ def test_seconds_behind_is_the_time_since_the_end_passed_the_offset():
     assert history.wait(ORDERS, 300, now_ms) == Wait(7.5)
     assert history.wait(ORDERS, 400, now_ms) == Wait(0)
     assert history.wait(ORDERS, 99, now_ms) == Wait(20, is_at_least=True)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_wait_is_that_of_a_plain_search(seed):
+    """Whatever gaps are between the looks, and where the end stood still."""
+    chance = random.Random(seed)
+    looks = [(chance.choice((1, 1, 40)), chance.choice((0, 0, 9))) for _ in range(seed + 1)]
+    offset = chance.randint(40, 60 + 5 * seed)
+    history, time_ms, end = LagHistory(), BEGIN_MS, 50
+    for slots, records in looks:
+        time_ms, end = time_ms + slots * LOOK_MS, end + records
+        history.record_ends(time_ms, {ORDERS: end})
+    ends = history.ends(ORDERS)
+
+    found = history.wait(ORDERS, offset, time_ms)
+    if ends[0].offset > offset:
+        assert found == Wait((time_ms - ends[0].time_ms) / 1000, is_at_least=True)
+    elif ends[-1].offset <= offset:
+        assert found == Wait(0)
+    else:
+        before, after = next(
+            (one, two) for one, two in pairwise(ends) if one.offset <= offset < two.offset
+        )
+        share = (offset - before.offset) / (after.offset - before.offset)
+        passed_ms = before.time_ms + share * (after.time_ms - before.time_ms)
+        assert found == Wait((time_ms - passed_ms) / 1000)
+
+
+def test_newest_lags_are_those_of_the_curve():
+    """Of the topics together; a slot in which one of them was seen has its lag."""
+    history = LagHistory()
+    for step in (0, 1, 3, 6):
+        history.record_lag(BEGIN_MS + step * LOOK_MS, "g", "orders", step, 0)
+    history.record_lag(BEGIN_MS + 3 * LOOK_MS, "g", "other", 10, 0)
+
+    assert history.newest_lags("g", ["orders", "other"], 99) == [0, 1, None, 13, None, None, 6]
+    assert history.newest_lags("g", ["orders"], 4) == [3, None, None, 6]
+    assert history.newest_lags("g", ["gone"], 4) == []
+
+
+def test_newest_lags_of_a_full_ring_are_in_order():
+    """Where the array begins anew, too; what was never seen before or behind is a gap."""
+    history = LagHistory()
+    for step in range(725):
+        history.record_lag(BEGIN_MS + step * LOOK_MS, "g", "orders", step, 0)
+        assert history.newest_lags("g", ["orders"], 3)[-1] == step
+    assert history.newest_lags("g", ["orders"], 720) == [*range(5, 725)]
+    history.record_lag(BEGIN_MS + 726 * LOOK_MS, "g", "other", 1, 0)
+    assert history.newest_lags("g", ["other", "orders"], 4) == [723, 724, None, 1]
 
 
 def test_commits_are_kept_for_five_minutes():
