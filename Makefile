@@ -33,10 +33,10 @@ $(READY): requirements.lock pyproject.toml $(wildcard setup.py) $(KERNEL)
 	  || { echo "once more, by pip alone"; $(PIP) -r requirements.lock && $(OTTLA); }
 	@touch $@
 
-demo: $(READY)  ## the main job: a broker, a topic of web-site events, a Spark pipeline, a report (LOG=access.log replays a real log)
+demo: $(READY)  ## the main job: a broker, a topic of web-site events, a Spark pipeline, a report (LOG=access.log replays a real log; DEMO_ARGS=--console shows it in a browser)
 	@$(PY) -m ottla demo $(if $(LOG),--log "$(LOG)") $(DEMO_ARGS)
 
-site: $(READY)  ## a site's activity, read by eight readers at once: three minutes, and a page (SITE_ARGS="--cluster 3 --incidents")
+site: $(READY)  ## a site's activity, read by eight readers at once: three minutes, and a page (SITE_ARGS="--cluster 3 --incidents --console")
 	@$(PY) -m ottla site $(SITE_ARGS)
 
 # All suites begin at once, so that none is left alone at the end. The longest chains of processes, one

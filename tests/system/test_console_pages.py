@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote
 
@@ -43,6 +44,8 @@ DROP_ROWS = """() => {
 """Rows of a table are like its first ones; axe-core takes its time for each cell."""
 CONDITION = "value.status = 'error'"
 START = 1_795_878_000_000
+SERIES = 'kafka_server_brokertopicmetrics_bytesin_total{topic="orders"}'
+METRICS = f"# HELP {SERIES.partition('{')[0]} Bytes in.\n{SERIES} 4096\nkafka_p99 NaN\n"
 HOSTILE = (
     b"<script>document.title = 'run'</script>",
     b'"><img src=x onerror="document.title = \'run\'">',
@@ -115,12 +118,43 @@ def readers(servers: str) -> Iterator[None]:
         producer.abort_transaction()
 
 
+class MetricsPage(BaseHTTPRequestHandler):
+    """The metrics of a broker, as text for Prometheus."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(METRICS.encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
 @pytest.fixture(scope="module")
-def console(broker):
+def measured() -> Iterator[str]:
+    """The address of metrics."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), MetricsPage) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/metrics"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def console(broker, measured, tmp_path_factory):
     """The address of a console, with its token, in a thread of its own."""
+    report = tmp_path_factory.mktemp("run") / "report.html"
+    report.write_text('<!doctype html><html lang="en"><title>Report</title><h1>All arrived</h1>')
     said: Future[str] = Future()
     loop = asyncio.new_event_loop()
-    settings = ConsoleSettings(broker.bootstrap_servers, port=0, name="shop")
+    settings = ConsoleSettings(
+        broker.bootstrap_servers,
+        port=0,
+        name="shop",
+        metrics=(measured,),
+        report=str(report),
+    )
     say = lambda line: said.done() or said.set_result(line)  # noqa: E731 - the first line is taken
     task = loop.create_task(serve(settings, say))
 
@@ -133,7 +167,7 @@ def console(broker):
 
     thread = threading.Thread(target=run)
     thread.start()
-    yield said.result(60).rpartition(" ")[2]
+    yield said.result(60).rpartition(" ")[2].replace("/run?", "/?")
     loop.call_soon_threadsafe(task.cancel)
     thread.join()
 
@@ -240,6 +274,9 @@ def violations(page, name: str) -> list[str]:
         pytest.param("access", "/access", marks=pytest.mark.wide),
         pytest.param("connectors", "/connectors", marks=pytest.mark.wide),
         pytest.param("pipelines", "/pipelines", marks=pytest.mark.wide),
+        ("run", "/run"),
+        pytest.param("metrics", "/metrics", marks=pytest.mark.wide),
+        pytest.param("alerts", "/alerts", marks=pytest.mark.wide),
     ],
 )
 def test_page_is_seen_by_everyone(visit, name, path):
@@ -395,3 +432,20 @@ def test_offsets_are_reset_by_the_plan_that_was_seen(visit, broker):
     with Admin(broker.bootstrap_servers) as admin:
         offsets = admin.list_group_offsets("nightly")
     assert {each.offset for each in offsets.values()} == {5}
+
+
+def test_series_is_pinned_as_a_plot(visit):
+    """By a link; its address is one to send to somebody."""
+    page = visit("/metrics?q=bytesin")
+    page.click("main tbody >> text=pin")
+    page.wait_for_selector("figure.plot canvas")
+    assert "4096" in page.inner_text("main .card")
+    assert "pin=" in page.url
+
+
+def test_report_of_a_run_is_in_a_sandbox(visit):
+    """It is beside the records that arrive, and survives the page's own refreshing."""
+    page = visit("/run")
+    assert page.inner_text("main td.name >> nth=0")
+    page.frame_locator("iframe.report").locator("text=All arrived").wait_for()
+    assert page.evaluate("document.querySelector('iframe').contentDocument") is None

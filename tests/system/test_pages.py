@@ -179,7 +179,6 @@ def site_page(folder: Path, refresh_s: int) -> str:
         [ReaderRow(each, "page-views", 900_000, 300_000, 3) for each in readers],
         [(6.0, "the reader spark is killed"), (9.5, "the reader spark is started again")],
         [] if refresh_s else [*right, wrong],
-        [(float(at_s), at_s * at_s * 14) for at_s in range(93)],
         refresh_s,
     )
     write_page(flow, folder / "page.html")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 LISTEN: Final = "127.0.0.1:8090"
 MOST_PORT: Final = 65_535
+LIMIT_OF_ALERT: Final = re.compile(r"[1-9][0-9]{0,8}")
 BY_PASSWORD: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512)
 OF_ONE_USER: Final = {"sasl.jaas.config", "sasl.username", "sasl.password"}
 
@@ -90,6 +93,7 @@ class ConsoleCommand(Command):
             help="A schema registry, as http://localhost:8081: keys and values with Avro are shown "
             "by its schemas.",
         )
+        add_sources(parser)
         add_flag(parser, "--read-only", "Without everything that changes something.")
         add_flag(parser, "--hide-records", "Without keys, values and headers of records.")
         add_repeated(
@@ -127,6 +131,34 @@ class ConsoleCommand(Command):
         return 0
 
 
+def add_sources(parser: ArgumentParser) -> None:
+    """Options for things beside the brokers: metrics, alerts, and the report of a run."""
+    add_repeated(
+        parser,
+        "--metrics",
+        "URL",
+        "The metrics of a broker, as http://127.0.0.1:9404/metrics: a page has them then. "
+        "http://NAME:PASSWORD@HOST:PORT/metrics where it asks for both; may be repeated.",
+    )
+    add_repeated(
+        parser,
+        "--alert",
+        "RULE=LIMIT",
+        "When an alert fires: behind and stuck in seconds, disk in hours, dead-letters in "
+        "quiet minutes, or off, also for partitions; may be repeated.",
+    )
+    parser.add_argument(
+        "--webhook",
+        metavar="URL",
+        help="Send alerts that fire and that end to this address, as JSON.",
+    )
+    parser.add_argument(
+        "--report",
+        metavar="FILE",
+        help="The HTML file that a run writes: the page of the run shows it as it is then.",
+    )
+
+
 def settings_of(arguments: Namespace) -> ConsoleSettings:
     """The settings that the options name; UsageError where they do not fit."""
     from ottla.console.console_settings import ConsoleSettings
@@ -139,6 +171,18 @@ def settings_of(arguments: Namespace) -> ConsoleSettings:
     has_login = is_for_login(client)
     if has_login and arguments.connect:
         raise UsageError("--connect: a worker of Connect has no ACLs, so it is not for --login")
+    for each in arguments.metrics:
+        check_url("--metrics", each)
+        if has_login:
+            raise UsageError("--metrics: a broker's metrics have no ACLs, so not with --login")
+    if arguments.webhook:
+        check_url("--webhook", arguments.webhook)
+        if has_login:
+            raise UsageError("--webhook: alerts are those that a user may see, so not with --login")
+    if arguments.report and (has_login or arguments.hide_records or arguments.mask):
+        raise UsageError(
+            "--report: it is shown whole, so it is not for --login, --hide-records and --mask"
+        )
     return ConsoleSettings(
         bootstrap_servers=bootstrap_server(arguments),
         client=client,
@@ -153,6 +197,10 @@ def settings_of(arguments: Namespace) -> ConsoleSettings:
         masks=tuple(map(mask_of, arguments.mask)),
         connect=arguments.connect or "",
         schema_registry=arguments.schema_registry or "",
+        metrics=tuple(arguments.metrics),
+        alerts=alert_limits(arguments.alert),
+        webhook=arguments.webhook or "",
+        report=arguments.report or "",
     )
 
 
@@ -185,6 +233,32 @@ def connect_url(text: str, example: str = "http://localhost:8083") -> str:
 def registry_url(text: str) -> str:
     """The URL of `--schema-registry`."""
     return connect_url(text, "http://localhost:8081")
+
+
+def alert_limits(given: list[str]) -> dict[str, int]:
+    """The limits of `--alert RULE=LIMIT`; -1 for a rule that is off."""
+    from ottla.console.alert_rules import LIMITS
+
+    found = {}
+    for each in given:
+        rule, _, limit = each.partition("=")
+        has_limit = LIMIT_OF_ALERT.fullmatch(limit) and rule != "partitions"
+        if rule not in LIMITS or not (limit == "off" or has_limit):
+            known = ", ".join(LIMITS)
+            raise UsageError(f"--alert {each}: takes RULE=NUMBER or RULE=off, of {known}")
+        found[rule] = -1 if limit == "off" else int(limit)
+    return found
+
+
+def check_url(option: str, url: str) -> None:
+    """UsageError, without the password that it may have, for an address that is none of HTTP."""
+    try:
+        parts = urlsplit(url)
+        is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_right = False
+    if not is_right:
+        raise UsageError(f"{option} takes a URL, as http://127.0.0.1:9404/metrics")
 
 
 def check_protection(arguments: Namespace) -> None:

@@ -9,22 +9,39 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.jmx_options import without_jmx
 from ottla.cli.options import add_flag
+from ottla.cli.terminal import interruptible
 from ottla.config.metrics_config import LOOPBACK
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Iterable
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
 
     from ottla.cli.terminal import Terminal
     from ottla.structs import EndPoint
 
 PORT: Final = 8090
 STOP_S: Final = 5.0
+LOOK_S: Final = 0.5
 PLAIN: Final = "PLAINTEXT"
+
+
+def add_console_of_run(parser: ArgumentParser) -> None:
+    """`--console` of a command that runs pipelines and ends by itself."""
+    add_flag(
+        parser,
+        "--console",
+        "Start `ottla console` beside it, whose page Run shows records as they arrive, the queries "
+        f"and the report, at port {PORT} of this machine or at a free one; its line has the URL. "
+        "After the run it stays until Ctrl-C.",
+    )
 
 
 def add_console(parser: ArgumentParser) -> None:
@@ -38,7 +55,7 @@ def add_console(parser: ArgumentParser) -> None:
 
 
 class ConsoleProcess:
-    """The child; `stop` may be called at any time, and twice."""
+    """The child; `stop` may be called at any time, and twice, as the end of a block does."""
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
@@ -55,19 +72,42 @@ class ConsoleProcess:
         host = plain[0].host or LOOPBACK
         self.start(f"[{host}]:{plain[0].port}" if ":" in host else f"{host}:{plain[0].port}")
 
-    def start(self, servers: str) -> None:
-        """Start it for brokers at these addresses."""
+    def start(self, servers: str, report: Path | None = None) -> None:
+        """Start it for brokers at these addresses, and for the report that a run will write."""
         self._terminal.out.flush()
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-P", "-m", "ottla", "console", "-b", servers),
                 *("--listen", f"{LOOPBACK}:{PORT if is_free(PORT) else 0}", "--log-level", "WARN"),
                 "--end-with-input",
+                *(("--report", str(report.absolute())) if report is not None else ()),
             ],
             stdin=subprocess.PIPE,  # which ends with this process, however that ends
             env=without_jmx(),
             process_group=0,  # Ctrl-C comes to the whole process group; the order is ours
         )
+
+    def stay(self) -> None:
+        """Where it was started, wait for Ctrl-C or SIGTERM, or until it has ended by itself."""
+        process, over = self._process, threading.Event()
+        if process is None:
+            return
+        self._terminal.print("the console stays until Ctrl-C")
+        self._terminal.out.flush()
+        with interruptible(over):
+            while process.poll() is None and not over.wait(LOOK_S):
+                pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
 
     def stop(self) -> None:
         """End it, at the latest after a few seconds."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError, require_packages
+from ottla.cli.console_process import add_console_of_run
 from ottla.cli.options import add_integer
 from ottla.cli.pipeline import log_source
 from ottla.cli.terminal import Terminal
@@ -17,7 +18,7 @@ from ottla.pipelines.pipeline import FeedRequest
 from ottla.pipelines.site_traffic import DEFAULT_EVENTS, DEFAULT_SEED
 
 if TYPE_CHECKING:
-    from ottla.cli.pipeline_run import EventSource
+    from ottla.cli.pipeline_run import EventSource, RunOutcome
 
 MAX_OFFSETS_PER_TRIGGER = 100_000
 DEFAULT_OUTPUT = "demo-output"
@@ -49,12 +50,14 @@ class DemoCommand(Command):
             help="Folder for the Parquet tables and report.html; what a former run left in it is "
             f"replaced. Default: {DEFAULT_OUTPUT}.",
         )
+        add_console_of_run(parser)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         source = event_source(arguments)
         require_packages()
         with tempfile.TemporaryDirectory(prefix="ottla-demo-") as folder:
-            return run_demo(terminal, source, Path(arguments.output), Path(folder))
+            folders = Path(arguments.output), Path(folder)
+            return run_demo(terminal, source, *folders, has_console=arguments.console)
 
 
 def event_source(arguments: Namespace) -> EventSource:
@@ -78,7 +81,9 @@ def event_source(arguments: Namespace) -> EventSource:
     return EventSource(words, feed(FeedRequest(events, seed)), count=events)
 
 
-def run_demo(terminal: Terminal, source: EventSource, output: Path, folder: Path) -> int:
+def run_demo(
+    terminal: Terminal, source: EventSource, output: Path, folder: Path, *, has_console: bool
+) -> int:
     """Run the pipeline from its beginning, with a broker in `folder`; 1 if anything is amiss."""
     from ottla.cli.pipeline_run import PipelineRun, Plan, remove_results
     from ottla.pipelines.execution import RunOptions
@@ -91,10 +96,16 @@ def run_demo(terminal: Terminal, source: EventSource, output: Path, folder: Path
         source=source,
         options=RunOptions(max_offsets_per_trigger=MAX_OFFSETS_PER_TRIGGER),
         broker_data=folder / "data",
+        has_console=has_console,
     )
-    outcome = PipelineRun(plan, terminal).run()
-    (counts,) = outcome.tables[COMPLETENESS].rows
-    return conclude(terminal, outcome.events_in, counts)
+    statuses: list[int] = []
+
+    def check(outcome: RunOutcome) -> None:
+        (counts,) = outcome.tables[COMPLETENESS].rows
+        statuses.append(conclude(terminal, outcome.events_in, counts))
+
+    PipelineRun(plan, terminal).run(check)
+    return statuses[0]
 
 
 def conclude(terminal: Terminal, published: int, counts: Mapping[str, Any]) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError, require_packages
+from ottla.cli.console_process import add_console_of_run
 from ottla.cli.options import add_flag, add_integer, add_repeated, forbid_with, given, whole_number
 from ottla.cli.table import TEXT, Row, add_format, show_rows
 from ottla.cli.terminal import Terminal, check_reachable
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterator, Sequence
 
-    from ottla.cli.pipeline_run import EventSource, Plan
+    from ottla.cli.pipeline_run import EventSource, Plan, RunOutcome
     from ottla.pipelines.execution import RunOptions
     from ottla.pipelines.pipeline import Feed
 
@@ -94,13 +95,15 @@ class PipelineCommand(Command):
             return _reset(pipeline, arguments, terminal)
         from ottla.cli.pipeline_run import PipelineRun
 
+        def conclude(outcome: RunOutcome) -> None:
+            terminal.print(
+                f"{pipeline.name}: {outcome.events_in} events in, {outcome.read} read, "
+                f"{outcome.malformed} did not parse, {outcome.late} late"
+            )
+
         run = PipelineRun(plan_of(pipeline, arguments, terminal), terminal)
         with own_failures(pipeline, arguments.pipeline, terminal):
-            outcome = run.run()
-        terminal.print(
-            f"{pipeline.name}: {outcome.events_in} events in, {outcome.read} read, "
-            f"{outcome.malformed} did not parse, {outcome.late} late"
-        )
+            run.run(conclude)
         return 0
 
 
@@ -152,6 +155,7 @@ def _add_run_options(parser: ArgumentParser) -> None:
         "--progress",
         "Write each batch to the topic __ottla_pipelines, from which `ottla console` shows it.",
     )
+    add_console_of_run(parser)
     add_flag(parser, "--spark-ui", "Serve Spark's own pages while it runs, and print where.")
     parser.add_argument(
         "--trigger",
@@ -381,6 +385,7 @@ def plan_of(pipeline: Pipeline, arguments: Namespace, terminal: Terminal) -> Pla
         is_continuous=arguments.continuous,
         batches_per_report=arguments.report_every,
         writes_progress=arguments.progress,
+        has_console=arguments.console,
     )
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli.command_error import CommandError, spark_failures
+from ottla.cli.console_process import ConsoleProcess
 from ottla.cli.terminal import Progress, Terminal, interruptible
 from ottla.pipelines.access_log import LogError
 from ottla.pipelines.execution import (
@@ -66,25 +67,36 @@ class PipelineRun:
         self._is_over = threading.Event()
         self.outcome = RunOutcome()
 
-    def run(self) -> RunOutcome:
+    def run(self, conclude: Callable[[RunOutcome], object] = lambda outcome: None) -> RunOutcome:
+        """Run it; `conclude` is called at the end, before a console stays until Ctrl-C."""
         plan = self._plan
         plan.folder.mkdir(parents=True, exist_ok=True)
         # Log lines of libraries would break up the lines of progress; they go into Spark's log.
         logging.basicConfig(filename=plan.spark_log, level=logging.WARNING, force=True)
         if plan.source is not None:
             self._terminal.print(f"events: {plan.source.words}")
-        with brokers(plan, self._steps) as servers:
+        with brokers(plan, self._steps) as servers, ConsoleProcess(self._terminal) as console:
+            if plan.has_console:
+                console.start(servers, plan.report)
             self._prepare(servers)
-            with spark_failures(plan.spark_log), self._spark() as spark:
-                send_modules(spark, plan.pipeline, self._folder)
-                execution = Execution(spark, plan.pipeline, servers, self._folder, plan.options)
-                with self._progress(servers) as on_progress:
-                    if plan.is_continuous:
-                        self._run_continuously(execution, servers, on_progress)
-                    else:
-                        self._run_once(execution, on_progress)
-                self._conclude(execution, spark)
+            self._run(servers)
+            conclude(self.outcome)
+            if not plan.is_continuous:
+                console.stay()
         return self.outcome
+
+    def _run(self, servers: str) -> None:
+        """Run the queries on Spark until they end, and write the results."""
+        plan = self._plan
+        with spark_failures(plan.spark_log), self._spark() as spark:
+            send_modules(spark, plan.pipeline, self._folder)
+            execution = Execution(spark, plan.pipeline, servers, self._folder, plan.options)
+            with self._progress(servers) as on_progress:
+                if plan.is_continuous:
+                    self._run_continuously(execution, servers, on_progress)
+                else:
+                    self._run_once(execution, on_progress)
+            self._conclude(execution, spark)
 
     def _prepare(self, servers: str) -> None:
         plan = self._plan
@@ -141,7 +153,7 @@ class PipelineRun:
     def _progress(self, servers: str) -> Iterator[BatchNote]:
         """A call for each batch, which goes to the topic of progress if the plan says so."""
         plan = self._plan
-        if not plan.writes_progress:
+        if not plan.writes_progress and not plan.has_console:
             yield lambda batch: None
             return
         with ProgressTopic(servers, plan.pipeline.name, plan.report) as topic:
@@ -377,6 +389,7 @@ class Plan(Value, frozen=True):
     is_continuous: bool = False
     batches_per_report: int = 20
     writes_progress: bool = False
+    has_console: bool = False
 
     @property
     def spark_log(self) -> Path:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError, require_packages
+from ottla.cli.console_process import ConsoleProcess, add_console_of_run
 from ottla.cli.options import add_integer
 from ottla.cli.terminal import Terminal, interruptible
 from ottla.pipelines.access_log import AccessLog, LogError
@@ -76,6 +77,7 @@ class SiteCommand(Command):
             metavar="URL",
             help="Where Spark runs. Default: local[2].",
         )
+        add_console_of_run(parser)
         parser.add_argument(
             "--output",
             metavar="DIR",
@@ -87,7 +89,8 @@ class SiteCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         _check(arguments)
         require_packages("deltalake")
-        from ottla.site.whole_site import PAGE, SiteError, SiteOptions, WholeSite
+        from ottla.site.readers import PAGE
+        from ottla.site.whole_site import SiteError, SiteOptions, WholeSite
 
         folder = Path(arguments.output)
         _make_empty(folder, PAGE)
@@ -101,15 +104,28 @@ class SiteCommand(Command):
             brokers=arguments.cluster or 1,
             master=arguments.master,
             with_incidents=arguments.incidents,
+            has_progress=arguments.console,
         )
         over = threading.Event()
-        site = WholeSite(options, terminal.print)
-        try:
-            with interruptible(over):
-                entries = site.run(over.is_set)
-        except SiteError as error:
-            raise CommandError(str(error)) from error
-        return conclude(entries, site.page, terminal)
+        statuses: list[int] = []
+        with ConsoleProcess(terminal) as console:
+            site = WholeSite(options, terminal.print)
+
+            def at_start(servers: str) -> None:
+                if arguments.console:
+                    console.start(servers, site.page)
+
+            def at_end(entries: list[Entry]) -> None:
+                statuses.append(conclude(entries, site.page, terminal))
+                if not over.is_set():
+                    console.stay()
+
+            try:
+                with interruptible(over):
+                    site.run(over.is_set, at_start, at_end)
+            except SiteError as error:
+                raise CommandError(str(error)) from error
+        return statuses[0]
 
 
 def conclude(entries: list[Entry], page: Path, terminal: Terminal) -> int:

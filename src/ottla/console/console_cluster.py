@@ -82,6 +82,8 @@ class ConsoleCluster:
         self.admin = AdminClient(self.runtime, config, self.client)
         self.all_topics = AllTopics(self.client)
         self._worked_out: dict[Callable[[Cluster], Any], tuple[Cluster, Any]] = {}
+        self.settings = settings
+        """Those of the console; no login is in them."""
         self._is_of_user = login is not None
         self.schema_registry = settings.schema_registry
         self.limits = limits or SharedLimits()

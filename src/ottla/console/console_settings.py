@@ -37,7 +37,14 @@ class ConsoleSettings(Value, frozen=True):
     masks: tuple[Mask, ...] = ()
     connect: str = ""
     """The URL of a worker of Kafka Connect, whose connectors have pages; empty for none."""
-
+    metrics: tuple[str, ...] = ()
+    """The URLs of brokers' metrics, as text for Prometheus; a name and password may be in them."""
+    alerts: Mapping[str, int] = field(default_factory=dict)
+    """Limits of the rules of alerts that are not those by default, in their units; -1: off."""
+    webhook: str = ""
+    """The URL to which alerts are sent; empty for none."""
+    report: str = ""
+    """The HTML file that a run of a pipeline or of a site writes; empty for none."""
     schema_registry: str = ""
     """The URL of a schema registry, by whose schemas values are read; empty for none."""
 

@@ -7,6 +7,7 @@ import logging
 import re
 import shlex
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import quote, urlencode
@@ -46,6 +47,7 @@ from ottla.console.page import (
     plain,
 )
 from ottla.console.refusals import NotFound, Refused
+from ottla.console.run_pages import REPORT_PATH, report_file
 from ottla.console.sessions import BrowserSession, Sessions
 from ottla.console.user_sessions import UserSessions
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError, SaslAuthenticationError
@@ -165,7 +167,7 @@ class ConsoleApp:
         self._cluster = cluster
         self._sessions = sessions
         self.settings = settings
-        self._pages = list(pages)
+        self._pages = [each for each in pages if each.is_there(settings)]
         self._tabs = [(each.tab, each.path) for each in self._pages if each.tab]
         self._paths = {each.path for each in self._pages} | {each.path for each in streams}
         self._exports = {each.path: each for each in exports}
@@ -199,6 +201,8 @@ class ConsoleApp:
         if not self.settings.read_only:
             routes += [self._change_route(each) for each in changes]
         routes.append(Route("/theme", self._set_theme, methods=["POST"]))
+        if self.settings.report:
+            routes.append(Route(REPORT_PATH, partial(report_file, self.settings)))
         return routes
 
     def render(self, template: str, data: Data) -> str:

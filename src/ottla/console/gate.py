@@ -153,7 +153,7 @@ def _with_headers(send: Send, is_static: bool) -> Send:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, text in HEADERS.items():
-                headers[name] = text
+                headers.setdefault(name, text)
             lasts = is_static and message["status"] < 400
             headers["cache-control"] = FOREVER if lasts else "no-store"
         await send(message)

@@ -10,6 +10,7 @@
 | `command` | the `ottla` command that shows the same, with such parts as in `title` |
 | `tab` | its name in the row of a topic's parts; a template that has the row calls `tabs` |
 | `table` | the name of the rows among the data: all windows can be had as `.csv` and `.jsonl` |
+| `is_there` | whether a console with such settings has the page; all do unless it says so |
 | `refresh_s` | seconds after which the page is asked for again while somebody looks; 0: never |
 
 Data are plain values: str, int, float, bool, None, and dicts, lists and NamedTuples of them. The
@@ -45,6 +46,7 @@ Data = dict[str, Any]
 
 RAIL: Final = (
     "Overview",
+    "Run",
     "Topics",
     "Groups",
     "Transactions",
@@ -52,6 +54,8 @@ RAIL: Final = (
     "Access",
     "Connectors",
     "Pipelines",
+    "Metrics",
+    "Alerts",
 )
 """The entries of the left rail, in their order; those without a page are left out."""
 LARGEST_NUMBER: Final = (1 << 63) - 1
@@ -120,6 +124,7 @@ class ConsolePage(NamedTuple):
     """The name in the row of a topic's parts, for a page below `/t/{topic}/`."""
     table: str = ""
     """The name of the rows among its data, which can be taken along as CSV and JSON lines."""
+    is_there: Callable[[ConsoleSettings], bool] = lambda settings: True
 
 
 class ChangeOutcome(NamedTuple):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.console.group_look import offset_of
 from ottla.console.lag_evidence import SAMPLE_BYTES, range_fetcher, records_between
-from ottla.console.page import ConsolePage, Data, Visit
+from ottla.console.page import LARGEST_NUMBER, ConsolePage, Data, Visit
 from ottla.structs import PROGRESS_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class QueryLine(NamedTuple):
     lags: Sequence[int]
 
 
-async def pipelines(visit: Visit) -> Data:
+async def query_page(visit: Visit) -> Data:
     """The queries of all runs, those that run first."""
     cluster = visit.cluster
     known = await cluster.snapshot()
@@ -98,8 +98,13 @@ def report_of(value: bytes | None) -> dict[str, Any] | None:
     texts = (found.get(name) for name in ("pipeline", "query", "run", "state", "report"))
     numbers = (found.get(name) for name in (*NUMBERS, "began_ms", "at_ms"))
     has_texts = all(isinstance(each, str) for each in texts)
-    has_numbers = all(isinstance(each, int | float) for each in numbers)
+    has_numbers = all(map(is_number, numbers))
     return found if has_texts and has_numbers else None
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a number that Kafka's protocol could have: no NaN, nor one beyond."""
+    return isinstance(value, int | float) and abs(value) <= LARGEST_NUMBER
 
 
 def query_lines(reports: Iterable[dict[str, Any]], now_ms: int) -> list[QueryLine]:
@@ -139,14 +144,15 @@ def query_line(reports: Sequence[dict[str, Any]], now_ms: int) -> QueryLine:
 
 
 def rows_per_s(report: dict[str, Any]) -> float:
-    """Rows of a batch by the time that it took."""
-    return float(report["rows"] / report["seconds"]) if report["seconds"] else 0.0
+    """Rows of a batch by the time that it took, which Spark knows in milliseconds."""
+    seconds = report["seconds"]
+    return float(report["rows"] / max(seconds, 0.001)) if seconds > 0 else 0.0
 
 
 PIPELINE_PAGES: Final = (
     ConsolePage(
         "/pipelines",
-        pipelines,
+        query_page,
         "pipelines.html",
         "Pipelines",
         rail="Pipelines",

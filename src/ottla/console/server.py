@@ -113,7 +113,8 @@ async def _serve_on(
         )
         cluster = ConsoleCluster(runtime, settings)
         cluster.start(COLLECTORS)
-    entrance = f"{address}?token={sessions.token}" if sessions.token else address
+    entrance = address + ("run" if settings.report else "")
+    entrance += f"?token={sessions.token}" if sessions.token else ""
     ready = f"The console of {settings.bootstrap_servers} is ready at {entrance}"
     app = ConsoleApp(cluster, settings, sessions, PAGES, CHANGES, STREAMS, EXPORTS)
     server = ConsoleServer(http_config(app, tls), lambda: say(ready))

@@ -216,6 +216,8 @@ class SearchIndex:
 
 
 STATUS: Final = "status.json"
+PAGE: Final = "site.html"
+"""The report of a site, in its folder."""
 STATUS_EVERY_S: Final = 0.5
 SEARCH_INDEX, LOGIN_COUNTERS, LATE_JOINER = "search-index", "login-counters", "late-joiner"
 WAREHOUSE: Final = "warehouse"
@@ -311,6 +313,7 @@ def reader_parser(names: Collection[str]) -> argparse.ArgumentParser:
     parser.add_argument("--bootstrap-server", required=True)
     parser.add_argument("--folder", required=True, type=Path)
     parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--progress", action="store_true")
     return parser
 
 

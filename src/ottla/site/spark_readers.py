@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Final
 from ottla.pipelines.execution import CHECKPOINTS, Execution, RunOptions
 from ottla.pipelines.patient_query import make_current
 from ottla.pipelines.pipeline import load_pipeline
+from ottla.pipelines.progress_topic import ProgressTopic
 from ottla.pipelines.runner import spark_session
 from ottla.pipelines.topics import create_topics
 from ottla.site.activity import INPUTS
 from ottla.site.readers import (
+    PAGE,
     STATUS_EVERY_S,
     TABLE,
     TOPIC_OF,
@@ -35,6 +37,7 @@ from ottla.spark.offsets import Reach
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ottla.pipelines.execution import Batch
     from ottla.pipelines.pipeline import Pipeline
 
 logger = logging.getLogger(__name__)
@@ -48,8 +51,13 @@ def site_pipeline(name: str) -> Pipeline:
     return load_pipeline(name).reading(INPUTS[name])
 
 
-def run(servers: str, folder: Path, master: str, over: threading.Event) -> None:
-    """Run all of them until it is over; the first failure ends the application and is raised."""
+def run(
+    servers: str, folder: Path, master: str, over: threading.Event, *, has_progress: bool = False
+) -> None:
+    """Run all of them until it is over; the first failure ends the application and is raised.
+
+    With `has_progress` each pipeline writes its batches to the topic of progress.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "spark.log"
     logging.basicConfig(filename=log, level=logging.WARNING, force=True)
@@ -57,7 +65,8 @@ def run(servers: str, folder: Path, master: str, over: threading.Event) -> None:
     spark = spark_session("ottla site", master=master, small_batches=True, log_path=log)
     try:
         works: list[Callable[[], None]] = [
-            _pipeline_work(spark, name, servers, folder / name, over) for name in INPUTS
+            _pipeline_work(spark, name, servers, folder / name, over, has_progress)
+            for name in INPUTS
         ]
         works.append(_load_work(spark, servers, folder / WAREHOUSE, over))
         threads = [
@@ -95,7 +104,12 @@ def _guarded(
 
 
 def _pipeline_work(
-    spark: SparkSession, name: str, servers: str, folder: Path, over: threading.Event
+    spark: SparkSession,
+    name: str,
+    servers: str,
+    folder: Path,
+    over: threading.Event,
+    has_progress: bool,
 ) -> Callable[[], None]:
     """The reader that runs a pipeline until it is over."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -109,8 +123,8 @@ def _pipeline_work(
         ReaderProgress(reached, sum(reached.values()), late + execution.tally.late).write(folder)
 
     def work() -> None:
-        with _telling(tell):
-            execution.run_continuously(lambda at_s, batch: None, over.is_set)
+        with _telling(tell), _progress(servers, name, folder, has_progress) as on_batch:
+            execution.run_continuously(lambda at_s, batch: on_batch(batch), over.is_set)
         tell()
 
     return work
@@ -141,6 +155,18 @@ def _load_work(
             status.write(folder)
 
     return work
+
+
+@contextmanager
+def _progress(
+    servers: str, name: str, folder: Path, has_progress: bool
+) -> Iterator[Callable[[Batch], object]]:
+    """A call for each batch of a pipeline, which may go to the topic of progress."""
+    if not has_progress:
+        yield lambda batch: None
+        return
+    with ProgressTopic(servers, name, folder.parent / PAGE) as topic:
+        yield topic.batch
 
 
 @contextmanager
@@ -187,4 +213,5 @@ def _reached(checkpoint: Path, topic: str) -> dict[int, int]:
 
 if __name__ == "__main__":
     given = reader_parser(()).parse_args()
-    run(given.bootstrap_server, given.folder, given.master, ended_by_signal())
+    over = ended_by_signal()
+    run(*(given.bootstrap_server, given.folder, given.master, over), has_progress=given.progress)

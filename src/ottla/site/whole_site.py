@@ -34,11 +34,10 @@ from ottla.site.activity import (
     replayed,
 )
 from ottla.site.ledger import Entry, Ledger
-from ottla.site.readers import LATE_JOINER, READERS, TOPIC_OF, ReaderProgress
+from ottla.site.readers import LATE_JOINER, PAGE, READERS, TOPIC_OF, ReaderProgress
 from ottla.testing.processes import BrokerProcess, ClusterProcess
 
 TEMPLATE = Path(__file__).with_name("site.html")
-WIDTH, HEIGHT = 640, 120
 
 
 @dataclass(slots=True)
@@ -53,20 +52,28 @@ class WholeSite:
     _started_s: float = 0.0
     _processes: dict[str, _Process] = field(default_factory=dict)
     _over: threading.Event = field(default_factory=threading.Event)
-    _history: list[tuple[float, int]] = field(default_factory=list)
     _cluster: ClusterProcess | None = None
 
     @property
     def page(self) -> Path:
         return self.options.folder / PAGE
 
-    def run(self, is_over: Callable[[], bool] = lambda: False) -> list[Entry]:
-        """Publish and read until the time is over, wait for the readers, and balance the ledger."""
+    def run(
+        self,
+        is_over: Callable[[], bool] = lambda: False,
+        at_start: Callable[[str], object] = lambda servers: None,
+        at_end: Callable[[list[Entry]], object] = lambda entries: None,
+    ) -> list[Entry]:
+        """Publish and read until the time is over, wait for the readers, and balance the ledger.
+
+        `at_start` gets the brokers' addresses; `at_end` the ledger, while the brokers still run.
+        """
         options = self.options
         options.folder.mkdir(parents=True, exist_ok=True)
         activity = self._activity()
         with ExitStack() as stack:
             stack.enter_context(self._brokers())
+            at_start(self._servers)
             self._make_topics()
             publish(self._servers, activity.follows)
             self._started_s = time.monotonic()
@@ -81,6 +88,7 @@ class WholeSite:
             self._stop_readers()
             self.entries = list(Ledger(self._servers, options.folder).entries())
             self._write_page(refresh_s=0)
+            at_end(self.entries)
         return self.entries
 
     def _activity(self) -> Activity:
@@ -165,6 +173,7 @@ class WholeSite:
             words = ["--bootstrap-server", self._servers, "--folder", str(self.options.folder)]
             if name == SPARK:
                 words += ["--master", self.options.master]
+                words += ["--progress"] if self.options.has_progress else []
             module = ["ottla.site.spark_readers"] if name == SPARK else ["ottla.site.readers", name]
             command = [sys.executable, "-P", "-m", *module, *words]
             log = self.options.folder / f"{name}.log"
@@ -264,7 +273,6 @@ class WholeSite:
         ends = self._ends()
         sizes = {topic: sum(offsets.values()) for topic, offsets in ends.items()}
         at_s = time.monotonic() - self._started_s
-        self._history.append((at_s, sum(sizes.values())))
         readers = []
         for reader, topic in TOPIC_OF.items():
             status = ReaderProgress.read(self.options.folder / reader)
@@ -277,7 +285,6 @@ class WholeSite:
                 readers,
                 self.incidents,
                 self.entries,
-                self._history,
                 refresh_s,
             ),
             self.page,
@@ -306,7 +313,7 @@ class ReaderRow(NamedTuple):
 class PageState:
     """All that the page shows, `at_s` seconds after the start.
 
-    `history` has the number of all records at moments before; `entries` is empty until the end.
+    `entries` is empty until the end.
     """
 
     at_s: float
@@ -314,22 +321,11 @@ class PageState:
     readers: Sequence[ReaderRow]
     incidents: Sequence[tuple[float, str]]
     entries: Sequence[Entry]
-    history: Sequence[tuple[float, int]]
     refresh_s: int
 
     @property
     def published(self) -> int:
         return sum(topic.records for topic in self.topics)
-
-    @property
-    def line(self) -> str:
-        """The points of a line: records over time, in the picture's own coordinates."""
-        last_s = max((at_s for at_s, _ in self.history), default=0) or 1
-        most = max((count for _, count in self.history), default=0) or 1
-        return " ".join(
-            f"{at_s / last_s * WIDTH:.1f},{HEIGHT - count / most * HEIGHT:.1f}"
-            for at_s, count in self.history
-        )
 
     @property
     def is_right(self) -> bool:
@@ -343,12 +339,11 @@ def write_page(flow: PageState, path: Path) -> None:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     fresh = path.with_suffix(".part")
-    fresh.write_text(template.render(flow=flow, width=WIDTH, height=HEIGHT), encoding="utf-8")
+    fresh.write_text(template.render(flow=flow), encoding="utf-8")
     os.replace(fresh, path)
 
 
 SPARK: Final = "spark"
-PAGE: Final = "site.html"
 BROKERS: Final = "brokers"
 PAGE_EVERY_S: Final = 2.0
 STEP_S: Final = 0.2
@@ -366,8 +361,9 @@ class SiteOptions:
     """The activity to publish, for how long, and with which incidents.
 
     Either `log` is replayed, `speed` times as fast as it was written, or activity is made up:
-    `rate` events a second. `with_incidents` kills a reader of each kind in the middle and, of a
-    cluster, a broker.
+    `rate` events a second. With `has_progress` the readers on Spark write their batches to the
+    topic of progress, for a console. `with_incidents` kills a reader of each kind in the middle
+    and, of a cluster, a broker.
     """
 
     folder: Path
@@ -379,6 +375,7 @@ class SiteOptions:
     brokers: int = 1
     master: str = "local[2]"
     with_incidents: bool = False
+    has_progress: bool = False
 
 
 @dataclass(slots=True)

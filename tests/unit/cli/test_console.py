@@ -85,3 +85,32 @@ def test_worker_of_connect_is_a_url_of_http():
     assert registry == "http://r:8081"
     with pytest.raises(UsageError, match="--schema-registry takes a URL, as http://localhost:8081"):
         parsed("--schema-registry", "file:///etc/passwd")
+
+
+def test_alerts_and_addresses_are_checked():
+    """An address may have a password, which no error shows."""
+    settings = settings_of(
+        parsed("--alert", "behind=60", "--alert", "disk=off", "--webhook", "https://h/T0K3N")
+    )
+    assert settings.alerts == {"behind": 60, "disk": -1}
+    assert settings.webhook == "https://h/T0K3N"
+    assert settings_of(parsed("--metrics", "http://a:b@h:1/metrics")).metrics
+    for words in (
+        *[("--alert", each) for each in ("x=1", "behind", "behind=0", "behind=-1", "disk=1.5")],
+        *[("--alert", each) for each in ("partitions=1", "disk=" + "9" * 5_000, "disk=²")],
+        *[("--webhook", each) for each in ("ftp://h", "h", "http://", "http://h:x/")],
+        *[("--metrics", each) for each in ("file:///etc/passwd", "http://a:T0K3N@")],
+    ):
+        with pytest.raises(UsageError, match=f"{words[0]} ") as refused:
+            settings_of(parsed(*words))
+        assert "T0K3N" not in str(refused.value)
+
+
+@pytest.mark.parametrize("words", [("--metrics", "http://h/"), ("--webhook", "http://h/")])
+def test_addresses_are_for_a_console_of_one_user(words):
+    """Metrics and alerts have no ACLs; a report is shown whole."""
+    with pytest.raises(UsageError, match=f"{words[0]}: .*not with --login"):
+        settings_of(parsed(*words, "--login", "PLAIN"))
+    for others in (("--login", "PLAIN"), ("--hide-records",), ("--mask", "a:value.b")):
+        with pytest.raises(UsageError, match="--report: it is shown whole"):
+            settings_of(parsed("--report", "report.html", *others))

@@ -13,6 +13,7 @@ from users_of_console import AT_LOGIN, password, users_broker
 from visitor import Visitor, visit
 
 from ottla.console import user_sessions
+from ottla.console.console_settings import ConsoleSettings
 from ottla.console.lag_collector import LagCollector
 from ottla.console.page import Data, StreamEvent
 from ottla.console.pages import PAGES
@@ -45,7 +46,8 @@ def paths(topic: str, group: str) -> list[str]:
     """The path of each page, for a topic and a group."""
     place = {"{topic}": topic, "{partition:number}": "0", "{offset:number}": "0"}
     found = []
-    for path in (each.path for each in PAGES if not each.path.startswith("/connector")):
+    there = [each.path for each in PAGES if each.is_there(ConsoleSettings(""))]
+    for path in (each for each in there if not each.startswith("/connector")):
         for name, value in place.items():
             path = path.replace(name, value)
         query = {"/group": f"?id={group}", "/broker": "?id=0", "/find": "?q=orders"}

@@ -99,3 +99,14 @@ def test_page_shows_runs_of_the_topic(world: LagWorld):
         assert "<b>late</b>" not in page
 
     visit(world.servers, after)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "9" * 4000, '"1"', "null", "[1]"])
+def test_report_with_a_number_that_is_none_is_left_out(number):
+    """Others may write to the topic; the page of all queries does not end at one of theirs."""
+    for name in ("rows", "seconds", "batch", "at_ms"):
+        value = json.dumps(report(**{name: 0})).replace(f'"{name}": 0', f'"{name}": {number}')
+        assert report_of(value.encode()) is None
+    assert report_of(json.dumps(report(seconds=5e-324)).encode())
+    (line,) = query_lines([report(seconds=5e-324)], NOW_MS)
+    assert line.rows_per_s == 100_000

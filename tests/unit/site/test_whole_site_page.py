@@ -15,7 +15,6 @@ def flow(entries=(), refresh_s=0) -> PageState:
         [ReaderRow("search-index", "posts", 90, 10, 0), ReaderRow("ranking", "clicks", 0, 0, 2)],
         [(6.0, "<b>spark</b> is killed")],
         entries,
-        [(0.0, 0), (12.5, 1200)],
         refresh_s,
     )
 
@@ -42,8 +41,3 @@ def test_page_of_an_ended_site_has_the_ledger(tmp_path):
     assert "nothing lost" in (tmp_path / "right.html").read_text()
     assert "http-equiv" not in (tmp_path / "right.html").read_text()
     assert "does not balance" in (tmp_path / "wrong.html").read_text()
-
-
-def test_line_of_records_begins_below_and_ends_above():
-    """Nothing at the start is the bottom of the picture; all records are its top."""
-    assert flow().line == "0.0,120.0 640.0,0.0"

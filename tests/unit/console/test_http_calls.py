@@ -1,0 +1,108 @@
+"""Calls over HTTP end, whatever the other end does; no password is in an error."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+
+import pytest
+
+from ottla.console import http_calls
+from ottla.console.http_calls import CallError, post_json, read_text, shown_url
+from ottla.runtime.clock import SystemClock
+
+CLOCK = SystemClock()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """A server that behaves as its path says."""
+
+    over = threading.Event()
+    seen: ClassVar[list[tuple[str, str, bytes]]] = []
+
+    def do_GET(self) -> None:
+        kind = self.path.strip("/")
+        if kind == "silent":
+            self.over.wait(30)
+        elif kind == "redirect":
+            self.send_response(302)
+            self.send_header("location", "/short")
+            self.end_headers()
+        elif kind == "rubbish":
+            self.wfile.write(b"\x00\xff rubbish\r\n\r\n")
+        else:
+            self.send_response(200)
+            self.end_headers()
+            self.send(kind)
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.seen.append((self.path, self.headers.get("authorization", ""), body))
+        self.send_response(500 if self.path == "/broken" else 204)
+        self.end_headers()
+
+    def send(self, kind: str) -> None:
+        try:
+            while kind == "endless":
+                self.wfile.write(b"x" * 65_536)
+            while kind == "slow" and not self.over.wait(0.02):
+                self.wfile.write(b"x")
+            self.wfile.write(b"all")
+        except OSError:
+            pass  # it was too much
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    Handler.over.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        Handler.over.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("silent", "timed out"),
+        ("slow", "has not sent all of its answer in time"),
+        ("endless", "answers more than 100,000 bytes"),
+        ("redirect", "answers 302"),
+        ("rubbish", "rubbish"),
+    ],
+)
+def test_call_ends_whatever_the_server_does(address, monkeypatch, path, reason):
+    """The reason has no secret that may be in the address."""
+    monkeypatch.setattr(http_calls, "SILENCE_S", 0.2)
+    url = address.replace("//", "//me:secret@") + f"/{path}"
+
+    with pytest.raises(CallError, match=reason) as failed:
+        read_text(CLOCK, url, 100_000, 0.3)
+    assert "secret" not in str(failed.value)
+    assert address not in str(failed.value)
+
+
+def test_password_of_an_address_is_a_header(address):
+    """The answer to a POST is its status alone."""
+    assert read_text(CLOCK, f"{address}/short", 100, 5) == "all"
+    post_json(CLOCK, address.replace("//", "//me:p%40ss@") + "/hook", b"{}", 5)
+
+    assert Handler.seen[-1] == ("/hook", "Basic bWU6cEBzcw==", b"{}")
+    with pytest.raises(CallError, match="answers 500"):
+        post_json(CLOCK, f"{address}/broken", b"{}", 5)
+
+
+def test_nobody_listens():
+    """It is said at once."""
+    with pytest.raises(CallError, match="refused"):
+        read_text(CLOCK, "http://127.0.0.1:9/metrics", 100, 5)
+    assert shown_url("https://a:b@host:1/x?y") == "https://host:1/x?y"
