@@ -25,12 +25,11 @@ from ottla.cli.table import TABLE, Row, show_rows
 from ottla.cli.terminal import Terminal, check_reachable, without_servers
 from ottla.cli.times import moment_ms
 from ottla.clients.dead_letter_headers import LARGEST_LETTER
+from ottla.clients.letter_families import FAMILIES, HeaderFamily
 from ottla.connect.redrive import (
-    FAMILIES,
     MOST_TRIES,
     READING,
     Choice,
-    HeaderFamily,
     Left,
     Redrive,
     group_of,

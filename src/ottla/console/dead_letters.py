@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.clients.letter_families import LetterOrigin
 from ottla.console.decoding import harmless
 from ottla.console.masks import HIDDEN_QUOTE, masks_of
 
@@ -13,19 +14,6 @@ if TYPE_CHECKING:
     from ottla.console.masks import Mask
 
 LONGEST_REASON: Final = 500
-REASONS: Final = (
-    *("reason", "__connect.errors.exception.message", "kafka_dlt-exception-message"),
-    "__streams.errors.message",
-)
-CONVENTIONS: Final = (
-    ("source.topic", "source.partition", "source.offset"),
-    *(
-        (f"{prefix}topic", f"{prefix}partition", f"{prefix}offset")
-        for prefix in ("__connect.errors.", "__streams.errors.", "kafka_dlt-original-")
-    ),
-)
-"""The names of the topic, the partition and the offset: Ottla's pipelines, Kafka Connect (KIP-298),
-Kafka Streams (KIP-1034), Spring Kafka."""
 
 
 class Origin(NamedTuple):
@@ -44,19 +32,12 @@ class Origin(NamedTuple):
 
 def origin_of(headers: Sequence[tuple[str, bytes | None]]) -> Origin | None:
     """The origin that a record's headers name; None where it is no dead letter."""
-    found = dict(headers)
-    reason = next((found[each] for each in REASONS if found.get(each)), None) or b""
-    for topic, partition, offset in CONVENTIONS:
-        name, where, at = (
-            found.get(topic),
-            _number(found.get(partition)),
-            _number(found.get(offset)),
-        )
-        if name and where is not None and at is not None:
-            text = name.decode("utf-8", "replace")
-            words = reason.decode("utf-8", "replace")[:LONGEST_REASON]
-            return Origin(harmless(text), where, at, harmless(words))
-    return None
+    letter = LetterOrigin(headers)
+    partition, offset = letter.partition, letter.offset
+    if partition is None or offset is None or partition < 0 or offset < 0:
+        return None
+    words = letter.message[:LONGEST_REASON]
+    return Origin(harmless(letter.topic), partition, offset, harmless(words))
 
 
 def hidden_reason(origin: Origin | None, masks: Iterable[Mask]) -> Origin | None:
@@ -64,13 +45,3 @@ def hidden_reason(origin: Origin | None, masks: Iterable[Mask]) -> Origin | None
     if origin is None or not origin.reason or not masks_of(masks, origin.topic):
         return origin
     return origin._replace(reason=HIDDEN_QUOTE)
-
-
-def _number(data: bytes | None) -> int | None:
-    """A number as digits, or as the bytes of a Java int or long."""
-    if data is None:
-        return None
-    if data.isdigit() and len(data) < 20:
-        return int(data)
-    number = int.from_bytes(data, signed=True) if len(data) in (4, 8) else -1
-    return number if number >= 0 else None

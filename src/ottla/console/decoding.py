@@ -13,6 +13,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ottla.clients.letter_families import FAMILIES
 from ottla.console.masks import HIDDEN, HIDDEN_QUOTE, masked
 
 if TYPE_CHECKING:
@@ -40,11 +41,11 @@ ACTING: Final = re.compile(
 INDENT: Final = "  "
 DEEPEST_INDENTED: Final = 64
 LONGEST_INDENTED: Final = 256 * 1024
-QUOTING_HEADERS: Final = re.compile(
-    r"reason|__connect\.errors\.exception\.(message|stacktrace)"
-    r"|__streams\.errors\.(message|stacktrace)|kafka_dlt-(key-)?exception-(message|stacktrace)"
+QUOTING_HEADERS: Final = frozenset(
+    name for family in FAMILIES for name in (*family.message, *family.error)
 )
-"""Headers of dead letters with an error's words, which often quote the record."""
+"""Headers of dead letters with an error's words, which often quote the record: so do traces."""
+TRACE: Final = "stacktrace"
 
 
 Decode = Callable[[bytes], tuple[str, Any]]
@@ -236,8 +237,13 @@ class Hiding:
     def _header(self, name: str, data: bytes | None) -> bytes | None:
         if self._headers & {name, ""}:
             return HIDDEN.encode()
-        is_quote = self.hides_quotes and QUOTING_HEADERS.fullmatch(name)
+        is_quote = self.hides_quotes and is_quoting(name.lower())
         return HIDDEN_QUOTE.encode() if is_quote else data
+
+
+def is_quoting(name: str) -> bool:
+    """Whether a header of this name, in small letters, has words of an error."""
+    return name in QUOTING_HEADERS or name.endswith(TRACE)
 
 
 def _hidden(data: bytes | None, paths: Sequence[Sequence[str]]) -> bytes | None:

@@ -9,15 +9,14 @@ import pytest
 
 from ottla import Admin, Consumer, NewTopic, Producer, TopicPartition
 from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
+from ottla.clients.letter_families import FAMILIES, HeaderFamily
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.connect.dead_letter_queue import DeadLetterQueue
 from ottla.connect.redrive import (
-    FAMILIES,
     METADATA_CHARACTERS,
     PASSES,
     Choice,
     DeadLetter,
-    HeaderFamily,
     Left,
     Redrive,
     SentOffsets,

@@ -31,6 +31,15 @@ from ottla.console.dead_letters import Origin, origin_of
             },
             Origin("a", 3, 5, ""),
         ),
+        (
+            {
+                "X-Original-Topic": b"a",
+                "x-original-partition": b"1",
+                "x-original-offset": b"2",
+                "x-exception-message": b"e",
+            },
+            Origin("a", 1, 2, "e"),
+        ),
         ({"source.topic": b"a", "source.partition": b"1"}, None),
         ({"source.topic": b"a", "source.partition": b"x", "source.offset": b"-1"}, None),
         ({}, None),

@@ -12,6 +12,7 @@ from ottla.console.decoding import (
     SHOWN_OF_LONGER,
     Hiding,
     harmless,
+    is_quoting,
     parse_exactly,
     shown_bytes,
     with_indents,
@@ -142,3 +143,17 @@ def test_masked_places_are_hidden():
     assert hide(record._replace(value=None)).value is None
     assert Hiding([])(record) is record
     assert Hiding([mask_of("o:headers")])(record).headers[1] == ("id", b"***")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        *(("reason", True), ("__connect.errors.exception.message", True)),
+        *(("kafka_exception-message", True), ("dead-letter-reason", True)),
+        *(("x-exception-stacktrace", True), ("kafka_dlt-exception-stacktrace", True)),
+        *(("trace", False), ("__connect.errors.topic", False)),
+    ],
+)
+def test_headers_that_quote_are_known(name, is_one):
+    """Of all libraries whose dead letters are known."""
+    assert is_quoting(name) is is_one
