@@ -143,11 +143,9 @@ def measured() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def console(broker, measured, tmp_path_factory):
-    """The address of a console, with its token, in a thread of its own."""
+    """The address of a console, with its token."""
     report = tmp_path_factory.mktemp("run") / "report.html"
     report.write_text('<!doctype html><html lang="en"><title>Report</title><h1>All arrived</h1>')
-    said: Future[str] = Future()
-    loop = asyncio.new_event_loop()
     settings = ConsoleSettings(
         broker.bootstrap_servers,
         port=0,
@@ -155,6 +153,25 @@ def console(broker, measured, tmp_path_factory):
         metrics=(measured,),
         report=str(report),
     )
+    with serving(settings) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def login_console():
+    """The address of a console where users log in to a cluster that does not answer."""
+    client = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    client["default.api.timeout.ms"] = "100"
+    settings = ConsoleSettings("127.0.0.1:1", client, port=0, name="shop", has_login=True)
+    with serving(settings) as address:
+        yield address
+
+
+@contextmanager
+def serving(settings: ConsoleSettings) -> Iterator[str]:
+    """The address of a console in a thread of its own."""
+    said: Future[str] = Future()
+    loop = asyncio.new_event_loop()
     say = lambda line: said.done() or said.set_result(line)  # noqa: E731 - the first line is taken
     task = loop.create_task(serve(settings, say))
 
@@ -173,7 +190,7 @@ def console(broker, measured, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def browser(console):
+def browser(console, login_console):
     """One page of a Chromium that was let in; requests to other hosts are aborted and noted."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is missing: make brings it")
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -259,6 +276,7 @@ def violations(page, name: str) -> list[str]:
         pytest.param("new-topic", "/topics/new", marks=pytest.mark.wide),
         pytest.param("send", "/t/orders/produce?like=1:3", marks=pytest.mark.wide),
         pytest.param("found", "/find?q=o", marks=pytest.mark.wide),
+        pytest.param("letters", "/t/rejected/redrive", marks=pytest.mark.wide),
         pytest.param("groups", "/groups", marks=pytest.mark.wide),
         pytest.param("group", "/group?id=billing", marks=pytest.mark.wide),
         pytest.param(
@@ -284,6 +302,19 @@ def test_page_is_seen_by_everyone(visit, name, path):
     page = visit(path)
 
     assert violations(page, name) == []
+
+
+@pytest.mark.wide
+def test_login_is_seen_by_everyone(browser, login_console):
+    """Before a broker is asked, and where none answers."""
+    browser.goto(login_console)
+    assert violations(browser, "login") == []
+    browser.fill("[name=name]", "ann")
+    browser.fill("[name=password]", "x")
+    browser.click("button.main")
+    browser.wait_for_selector("[role=alert]")
+    assert violations(browser, "login-failed") == []
+    assert browser.input_value("[name=password]") == ""
 
 
 def test_nothing_of_a_record_runs(visit):

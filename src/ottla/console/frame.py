@@ -170,7 +170,7 @@ class ConsoleApp:
         self._pages = [each for each in pages if each.is_there(settings)]
         self._tabs = [(each.tab, each.path) for each in self._pages if each.tab]
         self._paths = {each.path for each in self._pages} | {each.path for each in streams}
-        self._exports = {each.path: each for each in exports}
+        self._exports = {each.path: each for each in exports if each.path in self._paths}
         self._templates = environment()
         app = Starlette(
             routes=self._routes(changes, streams),
