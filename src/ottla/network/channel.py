@@ -79,17 +79,20 @@ class Channel(asyncio.BufferedProtocol):
         TlsError when the two cannot agree, or the peer is not to be trusted.
         """
         peer = f"{host}:{port}"
-        connecting = runtime.network.connect(lambda: cls(peer, client_id), host, port, options)
+        channel, is_connected = cls(peer, client_id), False
+        connecting = runtime.network.connect(lambda: channel, host, port, options)
         try:
-            _, channel = await within(
-                runtime.scheduler, timeout_ms, connecting, f"no connection to {peer}"
-            )
+            await within(runtime.scheduler, timeout_ms, connecting, f"no connection to {peer}")
+            is_connected = True
         except KafkaTimeoutError as error:
             raise _network_error(error.message) from None
         except ssl.SSLError as error:
             raise TlsError(f"cannot connect to {peer}: {_reason(error)}") from error
         except OSError as error:
             raise _network_error(f"cannot connect to {peer}: {error}") from error
+        finally:
+            if not is_connected and channel._transport is not None:
+                channel._transport.abort()  # nobody would wait for its goodbye to the peer
         return channel
 
     @property

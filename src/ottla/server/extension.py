@@ -132,6 +132,9 @@ class Extension:
     async def close(self) -> None:
         """Show the end: all else has ended, or the start of the broker has failed."""
 
+    async def abandon(self) -> None:
+        """Let sockets and files go, and do nothing else, as the process of a test is killed."""
+
 
 def attach(broker: Parts) -> dict[str, Extension]:
     """The features that the settings of a broker want, by these settings."""

@@ -493,7 +493,8 @@ class BrokerLife:
         link = getattr(broker, "link", None)
         if link is not None:
             link.close()
-        await broker.close_extensions()
+        for extension in broker.extensions.values():
+            await extension.abandon()
         await self.runtime.close()
         if self.registry is not None:
             self.registry.end_session()

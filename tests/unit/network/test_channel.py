@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 import struct
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -307,6 +308,31 @@ def test_task_that_is_cancelled_as_its_connection_is_made_ends() -> None:
         was_cancelled = task.cancel()  # False: there is a connection, and nothing to cancel
         await asyncio.wait([task])
         assert task.cancelled() == was_cancelled
+        await runtime.close()
+
+    asyncio.run(test())
+
+
+def test_stream_that_is_made_as_the_caller_gives_up_is_torn_down() -> None:
+    """With TLS a goodbye would have to be waited for, and the loop may end before."""
+
+    class OpensAndWaits:
+        def __init__(self) -> None:
+            self.transport = Mock(spec=asyncio.Transport)
+
+        async def connect(self, factory: Callable[[], Channel], *_: object) -> object:
+            factory().connection_made(self.transport)
+            await asyncio.Event().wait()
+
+    async def test() -> None:
+        network = OpensAndWaits()
+        runtime = replace(real_runtime(asyncio.get_running_loop()), network=network)
+        task = asyncio.create_task(Channel.connect(runtime, "host", 9092))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        network.transport.abort.assert_called_once_with()
         await runtime.close()
 
     asyncio.run(test())

@@ -12,6 +12,7 @@ import pytest
 
 from ottla import Consumer, KafkaError, Producer
 from ottla.errors import ConfigError
+from ottla.extensions.measures.measures import Measures
 from ottla.structs import TopicPartition
 from ottla.testing import InProcessBroker, InProcessCluster, NeverHappenedError, wait_until
 from ottla.testing.live_brokers import CollectorPause
@@ -301,3 +302,12 @@ def test_start_pauses_the_collector_and_leaves_it_as_it_was():
             gc.enable()
 
     assert seen == [False, True, False, False]
+
+
+def test_listener_of_metrics_ends_where_the_broker_is_killed():
+    """As that of a process would; one that is started again may have its port."""
+    with InProcessBroker(metrics_listener="http://127.0.0.1:0") as broker:
+        listener = broker.broker.find(Measures).listener
+        broker.kill()
+        with socket.socket() as endpoint, pytest.raises(ConnectionRefusedError):
+            endpoint.connect(("127.0.0.1", listener.end_point.port))

@@ -54,7 +54,10 @@ class FirstDesign(Extension):
         self.nodes.stop()
 
     async def close(self) -> None:
-        """Let all go: after the above, or where the start has failed, or the process is killed."""
+        """Let all go: after the above, or where the start has failed."""
+        await self.abandon()
+
+    async def abandon(self) -> None:
         await self._stop_listening()
         self.logs.close()
 

@@ -84,6 +84,10 @@ class Measures(Extension):
             if each is not None:
                 await each.close()
 
+    async def abandon(self) -> None:
+        if self.listener is not None:
+            await self.listener.close()
+
     def _new_reporters(self) -> MetricReporters:
         from ottla.extensions.measures.metric_reporters import MetricReporters
 

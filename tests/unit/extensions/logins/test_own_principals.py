@@ -279,6 +279,15 @@ def in_flight(broker) -> int:
     return broker.run(read())
 
 
+def test_builder_of_a_broker_that_is_killed_is_not_closed(monkeypatch):
+    """What it would write there, no process would that is killed."""
+    monkeypatch.setattr(Teams, "is_closed", False)
+    with InProcessBroker(principal_builder_class=f"{ME}:Teams") as broker:
+        broker.kill()
+
+        assert not Teams.is_closed
+
+
 def test_client_that_gets_no_name_in_time_is_refused(certificates, monkeypatch, caplog):
     """Calls that hang keep their places, and no more are begun; the broker stops none the less."""
     monkeypatch.setattr(own_principals, "PATIENCE_MS", 50)
