@@ -88,7 +88,7 @@ class LoopScheduler:
     armed again.
     """
 
-    __slots__ = ("_armed_ms", "_clock", "_handle", "_loop", "_tasks", "_timer")
+    __slots__ = ("_armed_ms", "_clock", "_handle", "_is_closed", "_loop", "_tasks", "_timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
@@ -96,6 +96,7 @@ class LoopScheduler:
         self._timer = SystemTimer(clock.monotonic_ms())
         self._handle: asyncio.TimerHandle | None = None
         self._armed_ms = 0
+        self._is_closed = False
         # The loop itself holds tasks only weakly: a task that is not awaited could be collected.
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -120,10 +121,16 @@ class LoopScheduler:
         task = self._loop.create_task(coroutine, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
+        if self._is_closed:
+            task.cancel()
         return task
 
     async def close(self) -> None:
-        """Cancel calls that wait or run, and wait until the tasks are gone."""
+        """Cancel calls that wait or run, and wait until the tasks are gone.
+
+        One that is begun later, as the end of others does, is cancelled before its first step.
+        """
+        self._is_closed = True
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -170,6 +170,30 @@ def test_real_runtime_has_the_clocks_of_the_machine() -> None:
     asyncio.run(test())
 
 
+def test_task_that_is_begun_at_the_end_ends_as_well() -> None:
+    """The loop would end before it: a task was destroyed, but pending."""
+    done = []
+
+    async def wait_and_begin(scheduler: LoopScheduler) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            done.append(scheduler.spawn(begin(), "late"))
+
+    async def begin() -> None:
+        done.append("begun")
+
+    async def test(scheduler: LoopScheduler) -> None:
+        scheduler.spawn(wait_and_begin(scheduler), "early")
+        await asyncio.sleep(0)
+        await scheduler.close()
+        await asyncio.sleep(0)
+
+    run(test)
+    (late,) = done
+    assert late.cancelled()
+
+
 def test_close_cancels_again_what_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
