@@ -30,10 +30,12 @@ from ottla.log.log_loader import DirContents, LogLoader
 from ottla.log.log_retention import delete_old_segments
 from ottla.log.log_truncation import truncate_fully_and_start_at, truncate_to
 from ottla.log.offset_checkpoint import OffsetCheckpoint
+from ottla.log.producer_state_manager import EXPIRED_AT_ONCE
 from ottla.log.recovery import load_log
 from ottla.log.segment_files import remove_later
 from ottla.runtime import Runtime, Timer
-from ottla.runtime.scheduler import pause
+from ottla.runtime.periodic_work import PeriodicWork
+from ottla.runtime.scheduler import Work, pause
 from ottla.structs import NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -187,6 +189,7 @@ class Checkpoints:
 
 
 CHECKPOINT_RETRIES: Final = 5
+PRODUCERS_IN_A_SLICE: Final = 50_000
 CHECKPOINT_RETRY_MS: Final = 1_000
 
 
@@ -206,7 +209,7 @@ class LogManager:
         self.dirs = [LogDir(runtime.disk, path, on_dir_failure) for path in broker_config.log_dirs]
         self._logs: dict[TopicPartition, Log] = {}
         self._unusable: dict[TopicPartition, KafkaError] = {}
-        self._timers: list[Timer] = []
+        self._timers: list[Timer | PeriodicWork] = []
         self.checkpoints = Checkpoints(runtime, self._logs_by_dir, self._logs_to_come)
         self._to_lower: list[tuple[Log, int]] = []
         self._lowering: asyncio.Task[None] | None = None
@@ -285,7 +288,12 @@ class LogManager:
                 config.replica_high_watermark_checkpoint_interval_ms,
                 self.checkpoints.write_high_watermarks,
             ),
-            every(config.producer_id_expiration_check_interval_ms, self.remove_expired_producers),
+            PeriodicWork(
+                self.runtime,
+                config.producer_id_expiration_check_interval_ms,
+                self.remove_expired_producers,
+                "the expiry of producers",
+            ),
         ]
         for attachment in self.attached:
             attachment.on_loaded(loaded)
@@ -570,11 +578,18 @@ class LogManager:
                 logger.exception("Retention of %s has failed", log.topic_partition)
         return count
 
-    def remove_expired_producers(self) -> None:
-        """Forget the producers that stopped writing long ago."""
+    def remove_expired_producers(self) -> Work[None]:
+        """Forget the producers that stopped writing long ago, in slices."""
         now_ms = self.runtime.clock.now_ms()
-        for log in self._logs.values():
-            log.producer_state_manager.remove_expired(now_ms)
+        seen = 0
+        for log in list(self._logs.values()):
+            state = log.producer_state_manager
+            seen += 1 + len(state.producers)
+            while state.remove_expired(now_ms) == EXPIRED_AT_ONCE:
+                yield
+            if seen >= PRODUCERS_IN_A_SLICE:
+                seen = 0
+                yield
 
     def _probe_dirs(self) -> None:
         """Checkpoint the recovery points even if unchanged, to notice a broken idle disk."""

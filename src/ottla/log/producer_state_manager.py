@@ -31,10 +31,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
 from ottla.log.log_files import SNAPSHOT_SUFFIX, parse_segment_name, segment_path
-from ottla.log.producer_snapshot import CorruptSnapshotError, decode_snapshot, encode_snapshot
+from ottla.log.producer_snapshot import (
+    MANY_PRODUCERS,
+    CorruptSnapshotError,
+    SnapshotImage,
+    decode_snapshot,
+    encode_snapshot,
+)
 from ottla.log.producer_state_entry import (
     NOT_YET,
     BatchMetadata,
@@ -49,6 +56,9 @@ from ottla.runtime import Disk
 from ottla.structs import NO_OFFSET, NO_SEQUENCE, TopicPartition, Value
 
 logger = logging.getLogger(__name__)
+
+
+EXPIRED_AT_ONCE: Final = 5_000
 
 
 class Verification(Value):
@@ -77,6 +87,7 @@ class ProducerStateManager:
 
     __slots__ = (
         "_disk",
+        "_image",
         "_snapshot_offsets",
         "directory",
         "end_offset",
@@ -104,6 +115,7 @@ class ProducerStateManager:
         self.verifications: dict[int, Verification] = {}
         self.end_offset = 0
         self._snapshot_offsets: list[int] = []
+        self._image: SnapshotImage | None = None
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -276,6 +288,7 @@ class ProducerStateManager:
         state = self.producers.get(batch.producer_id)
         if state is None:
             state = self.producers[batch.producer_id] = ProducerStateEntry(batch.producer_id)
+        self._note(batch.producer_id)
         state.add_batch(
             batch.producer_epoch, BatchMetadata.of(batch, base_offset, max_timestamp_ms)
         )
@@ -301,6 +314,7 @@ class ProducerStateManager:
         if ending is None:
             return None
         state = self.producers.setdefault(batch.producer_id, ProducerStateEntry(batch.producer_id))
+        self._note(batch.producer_id)
         if batch.producer_epoch > state.producer_epoch:
             state.batches.clear()
         state.producer_epoch = max(state.producer_epoch, batch.producer_epoch)
@@ -321,9 +335,10 @@ class ProducerStateManager:
         return AbortedTxn(batch.producer_id, first_offset, batch.last_offset, stable)
 
     def remove_expired(self, now_ms: int) -> int:
-        """Forget the producers that have not written for long and have no open transaction.
+        """Forget producers that have not written for long and have no open transaction.
 
-        The times of their records do not matter: those may be of any day.
+        The times of their records do not matter: those may be of any day. Returns how many they
+        are: EXPIRED_AT_ONCE where there may be more.
         """
         expired: list[int] = []
         for producer_id, state in self.producers.items():
@@ -334,8 +349,10 @@ class ProducerStateManager:
                 and state.current_txn_first_offset == NO_OFFSET
             ):
                 expired.append(producer_id)
+        del expired[EXPIRED_AT_ONCE:]
         for producer_id in expired:
             del self.producers[producer_id]
+            self._note(producer_id)
             self.verifications.pop(producer_id, None)
         for producer_id, asked in list(self.verifications.items()):
             if asked.noticed_ms is None:
@@ -344,9 +361,16 @@ class ProducerStateManager:
                 del self.verifications[producer_id]
         return len(expired)
 
+    def _note(self, producer_id: int) -> None:
+        """A producer changes now, as snapshots will have it."""
+        if self._image is not None:
+            self._image.note(producer_id)
+        elif len(self.producers) >= MANY_PRODUCERS:
+            self._image = SnapshotImage(self.producers)
+
     def clear(self, end_offset: int) -> None:
         """Forget all producers: no batch before an offset is known."""
-        self.producers = {}
+        self.producers, self._image = {}, None
         self.ongoing_txns = {}
         self.unreplicated_txns = {}
         self.verifications = {}
@@ -374,7 +398,10 @@ class ProducerStateManager:
     def take_snapshot(self, end_offset: int) -> None:
         """Write the state before `end_offset` to a file; the next flush of the log syncs it."""
         self.end_offset = end_offset
-        data = encode_snapshot(self.producers.values())
+        if self._image is None:
+            data = encode_snapshot(self.producers.values())
+        else:
+            data = self._image.encode()
         path = self.snapshot_path(end_offset)
         file = self._disk.open(path, create=True)
         try:
@@ -410,7 +437,7 @@ class ProducerStateManager:
             self._snapshot_offsets.remove(offset)
 
     def _restore(self, producers: dict[int, ProducerStateEntry], offset: int) -> None:
-        self.producers = producers
+        self.producers, self._image = producers, None
         self.end_offset = offset
         self.unreplicated_txns = {}
         self.verifications = {}

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import random
 import struct
 
 import pytest
+from breadth import some
 from crc32c import crc32c
 
-from ottla.log.producer_snapshot import CorruptSnapshotError, decode_snapshot, encode_snapshot
+from ottla.log import producer_snapshot
+from ottla.log.producer_snapshot import (
+    CorruptSnapshotError,
+    SnapshotImage,
+    decode_snapshot,
+    encode_snapshot,
+)
 from ottla.log.producer_state_entry import BatchMetadata, ProducerStateEntry
 
 
@@ -63,3 +71,24 @@ def test_snapshot_with_a_flipped_bit_is_refused():
         wrong[position] ^= 1
         with pytest.raises(CorruptSnapshotError):
             decode_snapshot("s", bytes(wrong))
+
+
+@pytest.mark.parametrize("seed", some(range(16)))
+def test_image_of_many_producers_is_what_they_are(seed, monkeypatch):
+    """Whatever they do meanwhile: they come, change, go and come again."""
+    monkeypatch.setattr(producer_snapshot, "CHANGED_AT_ONCE", 3)
+    chance, producers = random.Random(seed), {n: ProducerStateEntry(n) for n in range(10)}
+    image = SnapshotImage(producers)
+    for _ in range(300):
+        producer_id = chance.randrange(20)
+        image.note(producer_id)
+        if chance.random() < 0.3:
+            producers.pop(producer_id, None)
+        else:
+            state = producers.setdefault(producer_id, ProducerStateEntry(producer_id))
+            state.producer_epoch = chance.randrange(100)
+        if chance.random() < 0.1:
+            assert decode_snapshot("f", image.encode()) == producers
+
+    assert decode_snapshot("f", image.encode()) == producers
+    assert len(image.encode()) == len(encode_snapshot(producers.values()))

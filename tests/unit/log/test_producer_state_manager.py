@@ -8,6 +8,7 @@ import pytest
 from log_world import NOW_MS, PARTITION, new_batch
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log import producer_snapshot, producer_state_manager
 from ottla.log.producer_state_entry import BatchMetadata, is_behind
 from ottla.log.producer_state_manager import NO_SEQUENCE, ProducerStateManager
 from ottla.log.transaction_index import AbortedTxn
@@ -593,3 +594,38 @@ def test_answer_of_the_coordinator_is_used_up():
     manager.begin_verification(7, 0, 1)
     assert manager.remove_expired(NOW_MS + DAY_MS) == 1
     assert manager.verifications == {}
+
+
+def test_snapshots_of_many_producers_follow_each_change(monkeypatch):
+    """Batches, the ends of transactions, expiry; also of those that another snapshot had."""
+    monkeypatch.setattr(producer_state_manager, "MANY_PRODUCERS", 2)
+    monkeypatch.setattr(producer_state_manager, "EXPIRED_AT_ONCE", 2)
+    monkeypatch.setattr(producer_snapshot, "CHANGED_AT_ONCE", 2)
+    disk = MemoryDisk()
+    manager = new_manager(disk)
+
+    def write(producer_id: int, sequence: int = 0, now_ms: int = NOW_MS) -> None:
+        data = new_batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+        manager.append(RecordBatch(data), 100 + sequence, now_ms, now_ms)
+
+    def check(offset: int) -> None:
+        manager.take_snapshot(offset)
+        again = new_manager(disk)
+        again.find_snapshots(disk.list_dir("/"))
+        again.load_snapshot(0, offset)
+        assert again.producers == manager.producers
+
+    for producer_id in (1, 2, 3, 4, 5):
+        write(producer_id)
+    manager.replay(batch(0, base_offset=110, is_transactional=True))
+    check(200)
+    manager.replay(marker(1, 211))
+    check(300)
+    assert manager.remove_expired(NOW_MS + DAY_MS) == 2
+    assert manager.remove_expired(NOW_MS + DAY_MS) == 2
+    check(400)
+    write(1, 0, NOW_MS + DAY_MS)
+    check(500)
+    manager.load_snapshot(0, 300)
+    write(8)
+    check(600)
