@@ -24,6 +24,7 @@ ROOMS = {
 CORE_LINES = 36_200
 OTHERS = {
     "coordinator/group/consumer/*": "groups of the newer protocol (KIP-848)",
+    "coordinator/group/topic_drops": "what is forgotten of deleted topics, a slice at a time",
     "log/producer_snapshot": "the bytes of a file, which Kafka has made too",
     "metrics/*": "sensors and their forms, for measures of a broker and for clients",
     "network/tls_context": "what OpenSSL gets, of settings and files that change",

@@ -181,7 +181,7 @@ def prometheus_text(
         else:
             page.add(reading, names[reading.family.name], labels.text(reading.tags), now_ms)
         if page.is_long:
-            yield ""
+            yield page.take_some()
     yield page.take()
 
 
@@ -216,6 +216,15 @@ class _Page:
     def take(self) -> str:
         lines, self._lines = self._lines, {}
         return "".join("".join(each) for each in lines.values())
+
+    def take_some(self) -> str:
+        """The lines so far, where all have one name: those of several follow one another."""
+        if len(self._lines) != 1:
+            return ""
+        (lines,) = self._lines.values()
+        text = "".join(lines)
+        lines.clear()
+        return text
 
     def _begin(self, name: str, type: str, doc: str) -> list[str]:
         doc = doc.replace("\\", r"\\").replace("\n", r"\n")

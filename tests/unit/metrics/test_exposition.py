@@ -278,3 +278,16 @@ def test_page_can_be_read_whatever_tags_are_called(registry, seed):
 def test_name_is_split_once_through(text):
     """Commas in quotes are none; letters without an equals sign are no tag."""
     assert ",".join(_properties(text.partition(":")[2])) == text.partition(":")[2]
+
+
+def test_many_series_of_one_name_are_given_some_at_a_time():
+    """They stand together all the same, with one line of their meaning."""
+    registry = MetricsRegistry(mock_runtime())
+    series = [((("topic", f"t{number}"),), number) for number in range(1000)]
+    registry.gauges(FamilyName("kafka.log", "Log", "Size"), "bytes", lambda: series)
+    parts = [part for part in prometheus_text(registry) if part]
+    lines = "".join(parts).splitlines()
+
+    assert len(parts) >= 5
+    assert [line[0] for line in lines] == ["#", "#", *"k" * 1000]
+    assert lines[-1] == 'kafka_log_log_size{topic="t999"} 999'
