@@ -66,7 +66,8 @@ class ConsoleProcess:
         plain = [each for each in end_points if each.security_protocol == PLAIN]
         if not plain:
             self._terminal.note(
-                "--console: no listener is PLAINTEXT; start `ottla console` with --command-config"
+                "--console: no listener is PLAINTEXT; "
+                "start `ottla console` with --login or --command-config"
             )
             return
         host = plain[0].host or LOOPBACK

@@ -57,7 +57,7 @@ def registry() -> Iterator[tuple[str, list[str]]]:
         def log_message(self, *_words: object) -> None: ...
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}", asked
         server.shutdown()
