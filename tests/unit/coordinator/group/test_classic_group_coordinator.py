@@ -312,7 +312,9 @@ def test_replacement_that_was_refused_leaves_the_member_as_it_was(world, monkeyp
     other = group_world.CLIENT._replace(client_id="other", client_host="/10.0.0.2")
     monkeypatch.setattr(group_world, "CLIENT", other)
     world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
-    assert world.join(instance="one").error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    answer = world.join(instance="one", protocols=(("range", b"newer"),))
+    assert answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     assert world.group().members[old].client_id == "app"
+    assert world.group().members[old].metadata("range") == b"meta"
     assert world.coordinator.manager.differences(0) == []
