@@ -14,11 +14,10 @@ from benchmarks.peers.mirror_maker import MirrorMaker
 from ottla import Admin, Consumer, Producer, TopicPartition
 from ottla.clients.admin.descriptions import ConfigResource, NewTopic
 from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.mirror_records import Checkpoint, Heartbeat, OffsetSync
 from ottla.clients.topic_offsets import OffsetAndMetadata
-from ottla.mirror.checkpoint import Checkpoint, Heartbeat
 from ottla.mirror.flow import parse_plan
 from ottla.mirror.mirror import Mirror
-from ottla.mirror.offset_sync import OffsetSync
 from ottla.runtime import SystemClock
 from ottla.testing import wait_until
 from ottla.testing.processes import BrokerProcess

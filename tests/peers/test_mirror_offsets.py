@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from benchmarks.peers.downloads import PEERS, maven_jars, require
 
-from ottla.mirror.offset_sync import OffsetSync, OffsetSyncStore, SyncedPartition
+from ottla.clients.mirror_records import OffsetSync
+from ottla.mirror.offset_sync import OffsetSyncStore, SyncedPartition
 from ottla.structs import TopicPartition
 
 HISTORIES = 1000

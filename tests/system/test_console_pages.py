@@ -21,6 +21,7 @@ from urllib.parse import quote
 import pytest
 
 from ottla import Admin, Consumer, NewTopic, OffsetAndMetadata, Producer, TopicPartition
+from ottla.clients.mirror_records import Heartbeat
 from ottla.console.console_settings import ConsoleSettings
 from ottla.console.server import serve
 from ottla.testing import wait_until
@@ -67,6 +68,7 @@ def broker():
         broker.create_topic("hostile", 1)
         broker.create_topic("rejected", 1)
         broker.create_topic("quiet", 1, cleanup_policy="compact")
+        broker.create_topic("west.heartbeats", 1)
         with Producer(broker.bootstrap_servers) as producer:
             for number in range(120):
                 value = {
@@ -89,6 +91,8 @@ def broker():
                     for name, each in failed.items()
                 ]
                 producer.send("rejected", b"{}", headers=headers)
+            beat = Heartbeat("west", "shop", START)
+            producer.send("west.heartbeats", beat.value(), key=beat.key())
             for value in HOSTILE:
                 producer.send("hostile", value, key=HOSTILE[0], headers=[("<b>", HOSTILE[1])])
         with readers(broker.bootstrap_servers):
@@ -295,6 +299,7 @@ def violations(page, name: str) -> list[str]:
         ("run", "/run"),
         pytest.param("metrics", "/metrics", marks=pytest.mark.wide),
         pytest.param("alerts", "/alerts", marks=pytest.mark.wide),
+        pytest.param("mirrors", "/mirrors", marks=pytest.mark.wide),
     ],
 )
 def test_page_is_seen_by_everyone(visit, name, path):

@@ -21,6 +21,7 @@ from ottla.console.lag_collector import LagCollector
 from ottla.console.live_tail import RECORD_STREAMS
 from ottla.console.metrics_pages import METRICS_PAGES
 from ottla.console.metrics_samples import MetricSamples
+from ottla.console.mirror_pages import MIRROR_PAGES
 from ottla.console.overview import overview, partitions_in_danger
 from ottla.console.page import ConsoleChange, ConsoleExport, ConsolePage, ConsoleStream
 from ottla.console.pipeline_pages import PIPELINE_PAGES
@@ -58,6 +59,7 @@ PAGES: Final[tuple[ConsolePage, ...]] = (
     *CONNECTOR_PAGES,
     *PIPELINE_PAGES,
     *RUN_PAGES,
+    *MIRROR_PAGES,
     *METRICS_PAGES,
     *ALERT_PAGES,
 )

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla.console.group_look import offset_of
-from ottla.console.lag_evidence import SAMPLE_BYTES, range_fetcher, records_between
+from ottla.console.newest_records import newest_records
 from ottla.console.page import LARGEST_NUMBER, ConsolePage, Data, Visit
 from ottla.structs import PROGRESS_TOPIC, TopicPartition
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
     from ottla.console.console_cluster import ConsoleCluster
 
-NEWEST: Final = 2_000
-"""So many records of each partition are read."""
 MOST_QUERIES: Final = 100
 PLOTTED_BATCHES: Final = 120
 QUIET_MS: Final = 60_000
@@ -74,17 +71,9 @@ async def read_reports(
     cluster: ConsoleCluster, partitions: Sequence[TopicPartition]
 ) -> list[dict[str, Any]]:
     """The newest reports of the topic, each partition's in order; what is none is left out."""
-    starts, ends = await cluster.starts(partitions), await cluster.ends(partitions)
-    found: list[dict[str, Any]] = []
-    async with range_fetcher(cluster, SAMPLE_BYTES) as fetcher:
-        for each in partitions:
-            start, end = offset_of(starts.get(each)) or 0, offset_of(ends.get(each)) or 0
-            first = max(start, end - NEWEST)
-            async for record in records_between(fetcher, each, first, end):
-                report = report_of(record.value)
-                if report is not None:
-                    found.append(report)
-    return found
+    records = [record for _, record in await newest_records(cluster, partitions)]
+    found = (report_of(record.value) for record in records)
+    return [each for each in found if each is not None]
 
 
 def report_of(value: bytes | None) -> dict[str, Any] | None:

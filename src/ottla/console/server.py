@@ -101,7 +101,7 @@ async def _serve_on(
     tls: TlsFiles | None,
     lifeline: int | None,
 ) -> None:
-    address = url_of(settings, tls)
+    address = url_of(settings, tls) + ("run" if settings.report else "")
     sessions: Sessions
     cluster = None
     if settings.has_login:
@@ -113,8 +113,7 @@ async def _serve_on(
         )
         cluster = ConsoleCluster(runtime, settings)
         cluster.start(COLLECTORS)
-    entrance = address + ("run" if settings.report else "")
-    entrance += f"?token={sessions.token}" if sessions.token else ""
+    entrance = f"{address}?token={sessions.token}" if sessions.token else address
     ready = f"The console of {settings.bootstrap_servers} is ready at {entrance}"
     app = ConsoleApp(cluster, settings, sessions, PAGES, CHANGES, STREAMS, EXPORTS)
     server = ConsoleServer(http_config(app, tls), lambda: say(ready))

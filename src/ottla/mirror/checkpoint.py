@@ -9,26 +9,19 @@ there. Records have Kafka's bytes (KIP-382).
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Final, TypeVar
 
 from ottla.clients.admin.admin import Admin
 from ottla.clients.admin.descriptions import IDLE_STATES
 from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.mirror_records import Checkpoint, OffsetSync
 from ottla.clients.producer.producer import Producer
 from ottla.errors import KafkaError
 from ottla.metrics.metrics_registry import BeanKind, Beans, FamilyName, Tags
 from ottla.mirror.copied_offsets import LatestRecordsReader
 from ottla.mirror.flow import MBEANS, Cluster, Flow
-from ottla.mirror.offset_sync import (
-    OffsetSync,
-    OffsetSyncStore,
-    read_string,
-    read_topic_partition,
-    string_bytes,
-    topic_partition_bytes,
-)
+from ottla.mirror.offset_sync import OffsetSyncStore
 from ottla.runtime.clock import Clock
 from ottla.structs import TopicPartition
 
@@ -43,82 +36,6 @@ BEAN: Final = BeanKind(
     values=(LATENCY,),
 )
 Decode = Callable[[bytes | None, bytes | None], T | None]
-VERSION: Final = 0
-_VERSION: Final = struct.Struct(">h")
-_OFFSETS: Final = struct.Struct(">qq")
-_TIMESTAMP: Final = struct.Struct(">q")
-
-
-def versioned(value: bytes, needed: int, what: str) -> bytes:
-    """What follows the version of a record's value; ValueError for another version or length."""
-    if len(value) < _VERSION.size + needed:
-        raise ValueError(f"a {what} of {len(value)} bytes is too short")
-    (version,) = _VERSION.unpack_from(value)
-    if version != VERSION:
-        raise ValueError(f"a {what} of version {version}, and only {VERSION} is known")
-    return value[_VERSION.size :]
-
-
-class Checkpoint(NamedTuple):
-    """A group that has read up to `upstream` at the source continues at `downstream` at the target.
-
-    `partition` has the names of the target.
-    """
-
-    group: str
-    partition: TopicPartition
-    upstream: int
-    downstream: int
-    metadata: str = ""
-
-    def key(self) -> bytes:
-        return string_bytes(self.group) + topic_partition_bytes(self.partition)
-
-    def value(self) -> bytes:
-        offsets = _OFFSETS.pack(self.upstream, self.downstream)
-        return _VERSION.pack(VERSION) + offsets + string_bytes(self.metadata)
-
-    @classmethod
-    def of(cls, key: bytes | None, value: bytes | None) -> Self | None:
-        """The checkpoint of a record; None for a tombstone, ValueError for other bytes."""
-        if key is None or value is None:
-            return None
-        content = versioned(value, _OFFSETS.size + 2, "checkpoint")
-        group, position = read_string(key, 0)
-        partition, _ = read_topic_partition(key, position)
-        metadata, _ = read_string(content, _OFFSETS.size)
-        upstream, downstream = _OFFSETS.unpack_from(content)
-        return cls(group, partition, upstream, downstream, metadata)
-
-    def is_newer_than(self, emitted: Checkpoint | None) -> bool:
-        """Whether it is worth emitting: never backwards, unless the group itself went back."""
-        if emitted is None or self.upstream < emitted.upstream:
-            return True
-        return self.downstream > emitted.downstream
-
-
-class Heartbeat(NamedTuple):
-    """A flow from `source` to `target` was alive at `timestamp_ms`."""
-
-    source: str
-    target: str
-    timestamp_ms: int
-
-    def key(self) -> bytes:
-        return string_bytes(self.source) + string_bytes(self.target)
-
-    def value(self) -> bytes:
-        return _VERSION.pack(VERSION) + _TIMESTAMP.pack(self.timestamp_ms)
-
-    @classmethod
-    def of(cls, key: bytes | None, value: bytes | None) -> Self | None:
-        """The heartbeat of a record; None for a tombstone, ValueError for other bytes."""
-        if key is None or value is None:
-            return None
-        content = versioned(value, _TIMESTAMP.size, "heartbeat")
-        source, position = read_string(key, 0)
-        target, _ = read_string(key, position)
-        return cls(source, target, *_TIMESTAMP.unpack_from(content))
 
 
 class GroupCheckpoints:

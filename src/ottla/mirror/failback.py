@@ -12,12 +12,13 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.clients.admin.admin import Admin
+from ottla.clients.mirror_records import OffsetSync
 from ottla.clients.topic_offsets import OffsetSpec
 from ottla.errors import ConfigError
 from ottla.mirror.checkpoint import decoded, move_groups, read_checkpoints
 from ottla.mirror.copied_offsets import CopiedTo, LatestRecordsReader, read_offsets
 from ottla.mirror.flow import Flow
-from ottla.mirror.offset_sync import OffsetSync, OffsetSyncStore
+from ottla.mirror.offset_sync import OffsetSyncStore
 from ottla.mirror.replication_policy import IdentityReplicationPolicy
 from ottla.runtime.clock import Clock
 from ottla.structs import TopicPartition

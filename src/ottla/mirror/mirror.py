@@ -18,11 +18,12 @@ from zlib import crc32
 
 from ottla.clients.admin.admin import Admin
 from ottla.clients.client_settings import ClosedOnExit
+from ottla.clients.mirror_records import Heartbeat
 from ottla.clients.producer.producer import Producer
 from ottla.config.metrics_config import MetricsEndPoint, package_missing
 from ottla.errors import ConfigError, KafkaError
 from ottla.metrics.metrics_registry import Beans, MetricsRegistry
-from ottla.mirror.checkpoint import GroupSync, Heartbeat
+from ottla.mirror.checkpoint import GroupSync
 from ottla.mirror.copied_offsets import CopiedTo, read_offsets
 from ottla.mirror.flow import Cluster, Flow, MirrorPlan
 from ottla.mirror.flow_group import KEEPER, FlowGroup, work_of

@@ -6,80 +6,19 @@ offsets reads them all into an `OffsetSyncStore`. Kafka's bytes and Kafka's rule
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
-from typing import Final, NamedTuple, Self
+from typing import Final
 
+from ottla.clients.mirror_records import OffsetSync
 from ottla.structs import TopicPartition
 
 CONNECTOR: Final = "MirrorSourceConnector"
 SLOTS: Final = 64
 NO_SYNC: Final = -1
-_INT16: Final = struct.Struct(">h")
-_INT32: Final = struct.Struct(">i")
-_OFFSETS: Final = struct.Struct(">qq")
 IN_FLIGHT: Final = 10
 """Syncs that are sent and not acknowledged; further ones wait."""
 DUE_AT_MOST: Final = 64
 """Syncs of a partition that wait; with more of them every other one is left out."""
-
-
-def string_bytes(text: str) -> bytes:
-    """A STRING of the protocol: an int16 with the length, then UTF-8."""
-    encoded = text.encode()
-    return _INT16.pack(len(encoded)) + encoded
-
-
-def read_string(data: bytes, position: int) -> tuple[str, int]:
-    """A STRING and the position after it; ValueError if the bytes end before."""
-    try:
-        (length,) = _INT16.unpack_from(data, position)
-    except struct.error:
-        raise ValueError(f"no string at byte {position} of {len(data)}") from None
-    end = position + _INT16.size + length
-    if length < 0 or end > len(data):
-        raise ValueError(f"a string of {length} bytes at byte {position} of {len(data)}")
-    return data[position + _INT16.size : end].decode(), end
-
-
-def topic_partition_bytes(partition: TopicPartition) -> bytes:
-    return string_bytes(partition.topic) + _INT32.pack(partition.partition)
-
-
-def read_topic_partition(data: bytes, position: int) -> tuple[TopicPartition, int]:
-    """Topic and partition, and the position after them; ValueError if the bytes end before."""
-    topic, position = read_string(data, position)
-    if position + _INT32.size > len(data):
-        raise ValueError(f"no partition at byte {position} of {len(data)}")
-    (number,) = _INT32.unpack_from(data, position)
-    return TopicPartition(topic, number), position + _INT32.size
-
-
-class OffsetSync(NamedTuple):
-    """A record with the offset `upstream` was written at the offset `downstream`.
-
-    `partition` has the names of the source.
-    """
-
-    partition: TopicPartition
-    upstream: int
-    downstream: int
-
-    def key(self) -> bytes:
-        return topic_partition_bytes(self.partition)
-
-    def value(self) -> bytes:
-        return _OFFSETS.pack(self.upstream, self.downstream)
-
-    @classmethod
-    def of(cls, key: bytes | None, value: bytes | None) -> Self | None:
-        """The sync of a record; None for a tombstone, ValueError for other bytes."""
-        if key is None or value is None:
-            return None
-        if len(value) < _OFFSETS.size:
-            raise ValueError(f"a sync of {len(value)} bytes, not {_OFFSETS.size}")
-        partition, _ = read_topic_partition(key, 0)
-        return cls(partition, *_OFFSETS.unpack_from(value))
 
 
 class OffsetSyncStore:

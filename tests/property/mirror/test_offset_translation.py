@@ -8,11 +8,11 @@ from bisect import bisect_left, bisect_right
 import pytest
 from breadth import examples
 
+from ottla.clients.mirror_records import OffsetSync
 from ottla.mirror.checkpoint import GroupCheckpoints
 from ottla.mirror.failback import backwards
 from ottla.mirror.offset_sync import (
     SLOTS,
-    OffsetSync,
     OffsetSyncQueue,
     OffsetSyncStore,
     SyncedPartition,

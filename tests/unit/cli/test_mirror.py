@@ -14,7 +14,7 @@ from mirrors import mirroring, properties_of
 from ottla import Consumer, Producer, TopicPartition
 from ottla.cli.mirror import Shown
 from ottla.cli.terminal import Clients, Terminal
-from ottla.mirror.checkpoint import Checkpoint
+from ottla.clients.mirror_records import Checkpoint
 from ottla.testing import InProcessBroker, wait_until
 
 

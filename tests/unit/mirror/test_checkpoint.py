@@ -1,11 +1,12 @@
-"""Checkpoints and heartbeats: their bytes, and when a checkpoint is emitted."""
+"""When a checkpoint is emitted."""
 
 from __future__ import annotations
 
 import pytest
 
-from ottla.mirror.checkpoint import Checkpoint, GroupCheckpoints, Heartbeat, offsets_to_sync
-from ottla.mirror.offset_sync import OffsetSync, OffsetSyncStore
+from ottla.clients.mirror_records import Checkpoint, OffsetSync
+from ottla.mirror.checkpoint import GroupCheckpoints, offsets_to_sync
+from ottla.mirror.offset_sync import OffsetSyncStore
 from ottla.structs import TopicPartition
 
 SOURCE, TARGET = TopicPartition("pages", 1), TopicPartition("a.pages", 1)
@@ -19,39 +20,6 @@ def store():
         syncs.add(OffsetSync(SOURCE, upstream, downstream))
     syncs.finish_loading()
     return syncs
-
-
-def test_bytes_of_a_checkpoint_are_kafkas():
-    """Key: group, topic, partition; value: version, two offsets, metadata."""
-    checkpoint = Checkpoint("g", TARGET, 258, 7, "m")
-
-    assert checkpoint.key() == b"\x00\x01g\x00\x07a.pages\x00\x00\x00\x01"
-    assert checkpoint.value() == (
-        b"\x00\x00" + b"\x00" * 6 + b"\x01\x02" + b"\x00" * 7 + b"\x07" + b"\x00\x01m"
-    )
-    assert Checkpoint.of(checkpoint.key(), checkpoint.value()) == checkpoint
-    assert Checkpoint.of(checkpoint.key(), None) is None
-
-
-def test_bytes_of_a_heartbeat_are_kafkas():
-    """Key: both aliases; value: version and time."""
-    beat = Heartbeat("a", "b", 258)
-
-    assert beat.key() == b"\x00\x01a\x00\x01b"
-    assert beat.value() == b"\x00\x00" + b"\x00" * 6 + b"\x01\x02"
-    assert Heartbeat.of(beat.key(), beat.value()) == beat
-    assert Heartbeat.of(None, beat.value()) is None
-
-
-@pytest.mark.parametrize(
-    ("value", "words"), [(b"\x00\x01" + b"\x00" * 18, "version 1"), (b"\x00\x00\x00", "too short")]
-)
-def test_other_versions_are_refused(value, words):
-    """What a later Kafka writes is an error, not a wrong offset."""
-    with pytest.raises(ValueError, match=words):
-        Checkpoint.of(Checkpoint("g", TARGET, 0, 0).key(), value)
-    with pytest.raises(ValueError, match=words):
-        Heartbeat.of(Heartbeat("a", "b", 0).key(), value)
 
 
 def offsets(checkpoints):

@@ -9,9 +9,9 @@ from contexts import LoneContext
 from mirrors import SETTINGS, values
 
 from ottla import Consumer, TopicPartition
+from ottla.clients.mirror_records import Checkpoint, Heartbeat
 from ottla.connect.plugins import Plugins
 from ottla.errors import ConfigError
-from ottla.mirror.checkpoint import Checkpoint, Heartbeat
 from ottla.mirror.connectors import (
     MirrorCheckpointConnector,
     MirrorHeartbeatConnector,

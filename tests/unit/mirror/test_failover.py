@@ -8,11 +8,10 @@ import pytest
 from mirrors import mirroring, plan_of, values
 
 from ottla import Admin, Consumer, Producer
+from ottla.clients.mirror_records import Checkpoint, OffsetSync
 from ottla.errors import ConfigError
-from ottla.mirror.checkpoint import Checkpoint
 from ottla.mirror.copied_offsets import CopiedTo, key_of
 from ottla.mirror.failback import Failback, backwards
-from ottla.mirror.offset_sync import OffsetSync
 from ottla.runtime import SystemClock
 from ottla.structs import TopicPartition
 from ottla.testing import wait_until

@@ -14,11 +14,10 @@ from mirrors import mirroring, plan_of, values
 from ottla import Admin, Consumer, Producer
 from ottla.clients.admin.descriptions import ConfigResource
 from ottla.clients.consumer.positions import LogTruncationError
+from ottla.clients.mirror_records import Checkpoint, Heartbeat, OffsetSync
 from ottla.errors import ConfigError
-from ottla.mirror.checkpoint import Checkpoint, Heartbeat
 from ottla.mirror.copied_offsets import CopiedTo, key_of
 from ottla.mirror.mirror import Mirror
-from ottla.mirror.offset_sync import OffsetSync
 from ottla.runtime import SystemClock
 from ottla.structs import TopicPartition
 from ottla.testing import wait_until

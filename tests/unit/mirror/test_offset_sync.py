@@ -1,10 +1,11 @@
-"""Syncs: their bytes, when they are due, and what the store makes of them."""
+"""Syncs: when they are due, and what the store makes of them."""
 
 from __future__ import annotations
 
 import pytest
 
-from ottla.mirror.offset_sync import OffsetSync, OffsetSyncQueue, OffsetSyncStore
+from ottla.clients.mirror_records import OffsetSync
+from ottla.mirror.offset_sync import OffsetSyncQueue, OffsetSyncStore
 from ottla.structs import TopicPartition
 
 PAGES = TopicPartition("pages", 3)
@@ -17,25 +18,6 @@ def store_of(*syncs, keeps_history=True, is_loaded=True):
     if is_loaded:
         store.finish_loading()
     return store
-
-
-def test_bytes_are_kafkas():
-    """A string with its length, an int32; two int64 without a version."""
-    sync = OffsetSync(PAGES, 258, 7)
-
-    assert sync.key() == b"\x00\x05pages\x00\x00\x00\x03"
-    assert sync.value() == b"\x00\x00\x00\x00\x00\x00\x01\x02\x00\x00\x00\x00\x00\x00\x00\x07"
-    assert OffsetSync.of(sync.key(), sync.value()) == sync
-    assert OffsetSync.of(sync.key(), None) is None
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [(b"\x00\x05pa", b"\x00" * 16), (b"", b"\x00" * 16), (b"\x00\x00", b"1")]
-)
-def test_other_bytes_are_refused(key, value):
-    """Somebody else's record is an error, not a wrong offset."""
-    with pytest.raises(ValueError, match="byte"):
-        OffsetSync.of(key, value)
 
 
 def test_translation_is_exact_at_a_sync_and_one_behind_it_after():
