@@ -339,7 +339,7 @@ def test_topics_are_filtered_as_one_types(visit):
     """The focus stays in the field, the address follows, and the list is of what fits."""
     page = visit("/topics")
     page.locator("[data-filter] input[name=q]").press_sequentially("ord")
-    page.locator("[role=status]", has_text="1 of 5 topics").wait_for()
+    page.locator("[role=status]", has_text="1 of 6 topics").wait_for()
     assert page.inner_text("tbody td.name") == "orders"
     assert "q=ord" in page.url
     assert page.evaluate("document.activeElement.name") == "q"

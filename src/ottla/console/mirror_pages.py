@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from ottla.clients.mirror_records import Checkpoint, Heartbeat, OffsetSync
 from ottla.console.group_look import offset_of
@@ -82,10 +82,10 @@ class SyncLine(NamedTuple):
     """Records behind the newest sync: not copied yet, or copied since."""
 
 
-class Found(NamedTuple):
+class Found(NamedTuple, Generic[T]):
     """The newest of each key in topics of one kind, with the part of the topic's name."""
 
-    rows: list[tuple[str, str, Checkpoint | Heartbeat | OffsetSync]]
+    rows: list[tuple[str, str, T]]
     """The topic, the cluster in its name, and the value."""
     rubbish: int
 
@@ -99,7 +99,8 @@ async def mirrors(visit: Visit) -> Data:
         newest_of(cluster, named(known, CHECKPOINTS), Checkpoint.of),
         newest_of(cluster, named(known, SYNCS), OffsetSync.of),
     )
-    partitions = [value.partition for found in (checkpoints, syncs) for _, _, value in found.rows]
+    partitions = [value.partition for _, _, value in checkpoints.rows]
+    partitions += [value.partition for _, _, value in syncs.rows]
     ends = await ends_of(cluster, known, partitions)
     flows = flow_lines(known, beats, cluster.runtime.clock.now_ms())
     groups = checkpoint_lines(checkpoints, ends)
@@ -134,15 +135,15 @@ def named(known: Cluster, pattern: re.Pattern[str]) -> list[tuple[str, str]]:
 async def newest_of(
     cluster: ConsoleCluster,
     topics: Sequence[tuple[str, str]],
-    decode: Callable[[bytes | None, bytes | None], Checkpoint | Heartbeat | OffsetSync | None],
-) -> Found:
+    decode: Callable[[bytes | None, bytes | None], T | None],
+) -> Found[T]:
     """The newest value of each key; a tombstone removes it."""
     partitions = {
         TopicPartition(name, number): other
         for name, other in topics
         for number in cluster.all_topics.cluster.topics[name].available
     }
-    found: dict[tuple[str, bytes], tuple[str, str, Checkpoint | Heartbeat | OffsetSync]] = {}
+    found: dict[tuple[str, bytes], tuple[str, str, T]] = {}
     rubbish = 0
     for partition, record in await newest_records(cluster, list(partitions)):
         key = (partition.topic, bytes(record.key or b""))
@@ -166,11 +167,10 @@ async def ends_of(
     return {each: offset_of(result) for each, result in found.items()}
 
 
-def flow_lines(known: Cluster, found: Found, now_ms: int) -> list[FlowLine]:
+def flow_lines(known: Cluster, found: Found[Heartbeat], now_ms: int) -> list[FlowLine]:
     """The flows, those that are silent first."""
     lines = []
     for topic, _, value in found.rows:
-        assert isinstance(value, Heartbeat), "it was decoded as one"
         silent_ms = max(0, now_ms - value.timestamp_ms)
         copied = sum(name.startswith(f"{value.source}.") for name in known.topics)
         is_silent = silent_ms >= SILENT_MS
@@ -180,27 +180,25 @@ def flow_lines(known: Cluster, found: Found, now_ms: int) -> list[FlowLine]:
     return sorted(lines, key=lambda each: (not each.is_silent, *each[:3]))
 
 
-def checkpoint_lines(found: Found, ends: Ends) -> list[CheckpointLine]:
+def checkpoint_lines(found: Found[Checkpoint], ends: Ends) -> list[CheckpointLine]:
     """The checkpoints, by source and group."""
     lines = []
     for _, source, value in found.rows:
-        assert isinstance(value, Checkpoint), "it was decoded as one"
         end, where = ends.get(value.partition), value.partition
         again = None if end is None else max(0, end - value.downstream)
-        offsets = (value.upstream, value.downstream, end, again)
-        lines.append(CheckpointLine(source, value.group, *where, *offsets))
+        up, down = value.upstream, value.downstream
+        lines.append(CheckpointLine(source, value.group, *where, up, down, end, again))
     return sorted(lines, key=lambda each: each[:4])
 
 
-def sync_lines(found: Found, ends: Ends) -> list[SyncLine]:
+def sync_lines(found: Found[OffsetSync], ends: Ends) -> list[SyncLine]:
     """The syncs, those with most lag first."""
     lines = []
     for _, target, value in found.rows:
-        assert isinstance(value, OffsetSync), "it was decoded as one"
         end = ends.get(value.partition)
         lag = None if end is None else max(0, end - 1 - value.upstream)
-        offsets = (value.upstream, value.downstream, end, lag)
-        lines.append(SyncLine(target, *value.partition, *offsets))
+        up, down = value.upstream, value.downstream
+        lines.append(SyncLine(target, *value.partition, up, down, end, lag))
     return sorted(lines, key=lambda each: (-(each.lag or 0), *each[:3]))
 
 

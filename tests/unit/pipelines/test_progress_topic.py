@@ -89,3 +89,15 @@ def test_run_goes_on_where_its_progress_cannot_be_written(monkeypatch, caplog):
 
     assert "a batch of retail is not in __ottla_pipelines" in caplog.text
     assert "no room" in caplog.text
+
+
+def test_runs_that_begin_at_once_make_the_topic_once(monkeypatch):
+    """None of them sees it before another one has made it."""
+    monkeypatch.setattr(Admin, "list_topics", lambda admin: [])
+    with InProcessBroker() as broker:
+        for name in ("one", "other"):
+            with ProgressTopic(broker.bootstrap_servers, name, Path("r")) as topic:
+                topic.batch(batch(0))
+        found = reports(broker.bootstrap_servers, 4)
+
+    assert {each["pipeline"] for each in found} == {"one", "other"}
