@@ -300,6 +300,7 @@ def violations(page, name: str) -> list[str]:
         pytest.param("metrics", "/metrics", marks=pytest.mark.wide),
         pytest.param("alerts", "/alerts", marks=pytest.mark.wide),
         pytest.param("mirrors", "/mirrors", marks=pytest.mark.wide),
+        pytest.param("flow", "/flow", marks=pytest.mark.wide),
     ],
 )
 def test_page_is_seen_by_everyone(visit, name, path):

@@ -10,6 +10,8 @@ from typing import Final, NamedTuple, Self
 
 from ottla.structs import TopicPartition
 
+HEARTBEATS: Final = "heartbeats"
+"""The topic in which each flow says that it is alive."""
 VERSION: Final = 0
 _VERSION: Final = struct.Struct(">h")
 _INT16: Final = struct.Struct(">h")

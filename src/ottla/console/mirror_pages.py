@@ -16,7 +16,7 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
-from ottla.clients.mirror_records import Checkpoint, Heartbeat, OffsetSync
+from ottla.clients.mirror_records import HEARTBEATS, Checkpoint, Heartbeat, OffsetSync
 from ottla.console.group_look import offset_of
 from ottla.console.newest_records import newest_records
 from ottla.console.page import ConsolePage, Data, Visit
@@ -32,12 +32,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-HEARTBEATS: Final = "heartbeats"
 CHECKPOINTS: Final = re.compile(r"(?P<source>.+)\.checkpoints\.internal")
 SYNCS: Final = re.compile(r"mm2-offset-syncs\.(?P<target>.+)\.internal")
 SILENT_MS: Final = 60_000
 """A flow without a heartbeat for so long has stopped, or its mirror has: one comes each second."""
-MOST_ROWS: Final = 200
+MOST_LINES: Final = 200
 MOST_TOPICS: Final = 50
 """Topics of a kind that are read."""
 
@@ -106,11 +105,11 @@ async def mirrors(visit: Visit) -> Data:
     groups = checkpoint_lines(checkpoints, ends)
     copies = sync_lines(syncs, ends)
     return {
-        "flows": flows[:MOST_ROWS],
+        "flows": flows[:MOST_LINES],
         "flow_count": len(flows),
-        "checkpoints": groups[:MOST_ROWS],
+        "checkpoints": groups[:MOST_LINES],
         "checkpoint_count": len(groups),
-        "syncs": copies[:MOST_ROWS],
+        "syncs": copies[:MOST_LINES],
         "sync_count": len(copies),
         "rubbish": beats.rubbish + checkpoints.rubbish + syncs.rubbish,
     }

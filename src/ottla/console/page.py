@@ -54,6 +54,7 @@ RAIL: Final = (
     "Access",
     "Connectors",
     "Pipelines",
+    "Flow",
     "Mirrors",
     "Metrics",
     "Alerts",

@@ -15,6 +15,7 @@ from ottla.console.connector_pages import (
     connectors_failed,
 )
 from ottla.console.exporting import RECORD_EXPORT, table_exports
+from ottla.console.flow_pages import FLOW_PAGES
 from ottla.console.group_pages import GROUP_CHANGES, GROUP_PAGES, groups_behind
 from ottla.console.group_reset import RESET_CHANGES, RESET_PAGES
 from ottla.console.lag_collector import LagCollector
@@ -59,6 +60,7 @@ PAGES: Final[tuple[ConsolePage, ...]] = (
     *CONNECTOR_PAGES,
     *PIPELINE_PAGES,
     *RUN_PAGES,
+    *FLOW_PAGES,
     *MIRROR_PAGES,
     *METRICS_PAGES,
     *ALERT_PAGES,

@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Final
 
+from ottla.clients.mirror_records import HEARTBEATS
 from ottla.errors import ConfigError
 
-HEARTBEATS: Final = "heartbeats"
 DEFAULT_SEPARATOR: Final = "."
 CHECKPOINTS_SUFFIX: Final = "checkpoints.internal"
 OFFSET_SYNCS_PREFIX: Final = "mm2-offset-syncs"
