@@ -86,19 +86,30 @@ async def flow(visit: Visit) -> Data:
     shown = found[window.first : window.first + WINDOW]
     rates.watch(each.name for each in shown)
     led = [TopicPartition(each.name, p) for each in shown for p in each.available]
-    asked = led[:MOST_PARTITIONS]
-    producers = await visit.cluster.transactions.describe_producers(asked, None) if asked else {}
+    producers, not_known = await producers_of(visit, led[:MOST_PARTITIONS])
     readers = readers_of((await looked(visit)).groups.values())
     now_ms = visit.cluster.runtime.clock.now_ms()
     rows = [flow_of(each, producers, readers.get(each.name, []), rates, now_ms) for each in shown]
-    refused = [each.message for each in producers.values() if isinstance(each, KafkaError)]
     return {
         **window.data(len(found), len(every)),
         "rows": rows,
         "clients": client_rates(visit.cluster.part(MetricSamples)),
         "has_metrics": bool(visit.settings.metrics),
-        "not_known": refused[0] if refused else "",
+        "not_known": not_known,
     }
+
+
+async def producers_of(visit: Visit, asked: Sequence[TopicPartition]) -> tuple[Producers, str]:
+    """The producers that partitions remember; and the reason where some are not known, else empty.
+
+    A broker before Kafka 2.8 has no such request.
+    """
+    try:
+        found = await visit.cluster.transactions.describe_producers(asked, None) if asked else {}
+    except KafkaError as error:
+        return {}, error.message
+    refused = (each.message for each in found.values() if isinstance(each, KafkaError))
+    return found, next(refused, "")
 
 
 def readers_of(groups: Iterable[GroupLag]) -> dict[str, list[ReaderOfTopic]]:

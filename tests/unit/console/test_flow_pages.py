@@ -12,6 +12,7 @@ from ottla import OffsetAndMetadata, Producer
 from ottla.console import flow_pages
 from ottla.console.flow_pages import client_rates
 from ottla.console.metrics_samples import samples_of
+from ottla.errors import ErrorCode, KafkaError
 
 HOSTILE = "<script>alert(1)</script>"
 METRICS = """kafka_server_produce_byte_rate{user="ann",client_id="shop"} 100
@@ -59,6 +60,22 @@ def test_writers_behind_the_bound_are_not_known(world: LagWorld, monkeypatch):
         (row,) = (await visitor.get("/flow.json?q=flow-bound")).json["rows"]
         assert (row["producers"], row["active"]) == (None, None)
         assert "not known" in (await visitor.get("/flow?q=flow-bound")).text
+
+    visit(world.servers, walk)
+
+
+def test_old_broker_has_the_rest_of_the_page(world: LagWorld, monkeypatch):
+    """With a sentence about its writers."""
+    world.add_topic("flow-old")
+
+    async def describe_producers(*_arguments: object) -> None:
+        raise KafkaError.of(ErrorCode.UNSUPPORTED_VERSION, "broker 0 has no DescribeProducers")
+
+    async def walk(visitor: Visitor) -> None:
+        transactions = visitor.app.cluster.transactions
+        monkeypatch.setattr(transactions, "describe_producers", describe_producers)
+        page = (await visitor.get("/flow?q=flow-old")).text
+        assert "Not all writers are known: broker 0 has no DescribeProducers" in page
 
     visit(world.servers, walk)
 
