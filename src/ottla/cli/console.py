@@ -86,13 +86,7 @@ class ConsoleCommand(Command):
             type=connect_url,
             help="A worker of Kafka Connect, as http://localhost:8083: connectors have pages then.",
         )
-        parser.add_argument(
-            "--schema-registry",
-            metavar="URL",
-            type=registry_url,
-            help="A schema registry, as http://localhost:8081: keys and values with Avro are shown "
-            "by its schemas.",
-        )
+        add_decoders(parser)
         add_sources(parser)
         add_flag(parser, "--read-only", "Without everything that changes something.")
         add_flag(parser, "--hide-records", "Without keys, values and headers of records.")
@@ -131,6 +125,25 @@ class ConsoleCommand(Command):
         return 0
 
 
+def add_decoders(parser: ArgumentParser) -> None:
+    """Options for values that are neither text nor JSON."""
+    parser.add_argument(
+        "--schema-registry",
+        metavar="URL",
+        type=registry_url,
+        help="A schema registry, as http://localhost:8081: keys and values with Avro are shown "
+        "by its schemas.",
+    )
+    add_repeated(
+        parser,
+        "--protobuf",
+        "PATTERN:FILE:MESSAGE",
+        "Topics whose values are this message of Protocol Buffers, as "
+        "'orders.*:shop.desc:shop.Order', by a file of protoc --include_imports "
+        "--descriptor_set_out; may be repeated.",
+    )
+
+
 def add_sources(parser: ArgumentParser) -> None:
     """Options for things beside the brokers: metrics, alerts, and the report of a run."""
     add_repeated(
@@ -163,6 +176,7 @@ def settings_of(arguments: Namespace) -> ConsoleSettings:
     """The settings that the options name; UsageError where they do not fit."""
     from ottla.console.console_settings import ConsoleSettings
     from ottla.console.masks import mask_of
+    from ottla.console.protobuf_values import protobuf_topics
 
     host, port = listen_address(arguments.listen)
     if not is_loopback(host):
@@ -197,6 +211,7 @@ def settings_of(arguments: Namespace) -> ConsoleSettings:
         masks=tuple(map(mask_of, arguments.mask)),
         connect=arguments.connect or "",
         schema_registry=arguments.schema_registry or "",
+        protobuf=tuple(map(protobuf_topics, arguments.protobuf)),
         metrics=tuple(arguments.metrics),
         alerts=alert_limits(arguments.alert),
         webhook=arguments.webhook or "",

@@ -36,14 +36,23 @@ class ByteReader:
         """A number of so many bytes, the highest one first."""
         return int.from_bytes(self.take(count), signed=signed)
 
+    def rest(self) -> bytes:
+        """All bytes that were not read."""
+        return self.take(len(self._data) - self._at)
+
     def zigzag(self) -> int:
         """A signed number of variable length, as Avro and Protocol Buffers have it."""
+        found = self.varint()
+        return (found >> 1) ^ -(found & 1)
+
+    def varint(self) -> int:
+        """A number of variable length, the lowest bits first."""
         found = 0
         for index in range(LONGEST_VARINT):
             byte = self.number(1)
             found |= (byte & 0x7F) << (7 * index)
             if byte < 0x80:
-                return (found >> 1) ^ -(found & 1)
+                return found
         raise ValueError("a number has too many bytes")
 
     def count_item(self) -> None:

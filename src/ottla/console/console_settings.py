@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ottla.console.masks import Mask
+    from ottla.console.protobuf_values import ProtobufTopics
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_CONSOLE_PORT: Final = 8090
@@ -47,6 +48,9 @@ class ConsoleSettings(Value, frozen=True):
     """The HTML file that a run of a pipeline or of a site writes; empty for none."""
     schema_registry: str = ""
     """The URL of a schema registry, by whose schemas values are read; empty for none."""
+
+    protobuf: tuple[ProtobufTopics, ...] = ()
+    """Topics whose values are messages of Protocol Buffers."""
 
     @property
     def shown_name(self) -> str:

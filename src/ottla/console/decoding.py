@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 UTF_8: Final = getincrementaldecoder("utf-8")
 NULL, EMPTY, JSON, TEXT, NUMBER, HEX = "null", "empty", "json", "text", "number", "hex"
-AVRO, MSGPACK = "avro", "msgpack"
-AS_JSON: Final = (JSON, AVRO, MSGPACK)
+AVRO, MSGPACK, PROTOBUF = "avro", "msgpack", "protobuf"
+AS_JSON: Final = (JSON, AVRO, MSGPACK, PROTOBUF)
 """Kinds of bytes whose text is JSON."""
 LONGEST_DECODED: Final = 1024 * 1024
 LONGEST_WHOLE: Final = 64 * 1024
@@ -77,6 +77,8 @@ class Decoders(NamedTuple):
     """Looks at all bytes that begin with a byte 0."""
     packed: Decode | None = None
     """Looks at bytes that are no text and no number."""
+    known: Decode | None = None
+    """Looks at all bytes, before anything else does."""
 
 
 def shown_bytes(
@@ -91,6 +93,8 @@ def shown_bytes(
     if not data:
         return ShownBytes(EMPTY, "", 0)
     is_cut = len(data) > max(longest, SHOWN_OF_LONGER) and not is_whole
+    if not is_cut and (found := _decoded(data, decoders.known)):
+        return found
     if not is_cut and data[0] == 0 and (found := _decoded(data, decoders.framed)):
         return found
     kind, text = kind_and_text(data[:SHOWN_OF_LONGER] if is_cut else data, is_cut)

@@ -101,6 +101,9 @@ class Shower:
             self._registry = visit.cluster.part(SchemaRegistry)
         framed = self._registry.value_of if self._registry is not None else None
         self._decoders = Decoders(framed, msgpack_of)
+        named = [each for each in visit.settings.protobuf if each.topics.fullmatch(topic)]
+        known = named[0].value_of if named else None
+        self._of_value = self._decoders._replace(known=known)
 
     async def prepare(self, records: Iterable[FoundRecord]) -> None:
         """Ask for the schemas that `shown` needs of these records."""
@@ -133,7 +136,7 @@ class Shower:
             record.offset,
             record.timestamp_ms,
             shown_bytes(record.key, is_whole, longest, self._decoders),
-            shown_bytes(record.value, is_whole, longest, self._decoders),
+            shown_bytes(record.value, is_whole, longest, self._of_value),
             [
                 ShownHeader(harmless(name), shown_bytes(data, longest=longest))
                 for name, data in record.headers

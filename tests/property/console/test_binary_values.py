@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from contextlib import suppress
 from typing import Any
 
 from breadth import examples
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from ottla.console.avro_values import AvroSchema
 from ottla.console.decoding import Decoders, RawNumber, shown_bytes, written
 from ottla.console.msgpack_values import msgpack_of
+from ottla.console.protobuf_values import DescriptorFile
 
 LEAVES = (
     st.none()
@@ -103,3 +105,11 @@ def test_any_bytes_have_a_value_of_a_schema_or_none(schema, data):
         return
     assert written(value)
     assert not isinstance(value, RawNumber)
+
+
+@settings(max_examples=examples(400), deadline=None)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_descriptor_file_or_none(data):
+    """ValueError is the only error."""
+    with suppress(ValueError):
+        assert DescriptorFile(data).messages

@@ -8,6 +8,7 @@ from ottla.cli.command import load_command
 from ottla.cli.command_error import UsageError
 from ottla.cli.console import is_loopback, listen_address, settings_of
 from ottla.cli.options import option_parser
+from ottla.errors import ConfigError
 
 
 def parsed(*words: str):
@@ -114,3 +115,9 @@ def test_addresses_are_for_a_console_of_one_user(words):
     for others in (("--login", "PLAIN"), ("--hide-records",), ("--mask", "a:value.b")):
         with pytest.raises(UsageError, match="--report: it is shown whole"):
             settings_of(parsed("--report", "report.html", *others))
+
+
+def test_protobuf_needs_its_file():
+    """Before anything listens."""
+    with pytest.raises(ConfigError, match=r"--protobuf orders:nowhere:M: .*No such file"):
+        settings_of(parsed("--protobuf", "orders:nowhere:M"))
