@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import urllib.request
 from collections import Counter, defaultdict
 from datetime import datetime
 from html.parser import HTMLParser
@@ -205,3 +208,31 @@ def test_demo_of_generated_events(java, complaints, tmp_path, monkeypatch):
     (counts,) = table(output, "completeness").to_pylist()
     assert (counts["in_topic"], counts["rows"], counts["duplicated"]) == (3000, 3000, 0)
     check_report(output, "3,000", "How this was made")
+
+
+@pytest.mark.wide
+def test_demo_has_its_console(java, tmp_path):
+    """Its page has the records, the queries that have ended, and the report; Ctrl-C ends both."""
+    words = ["demo", "--console", "--events", "3000", "--output", str(tmp_path / "out")]
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "ottla", *words], stdout=subprocess.PIPE, text=True
+    ) as demo:
+        assert demo.stdout is not None
+        try:
+            lines: list[str] = []
+            while "the console stays" not in (line := demo.stdout.readline()):
+                assert line, lines
+                lines.append(line)
+            (url,) = re.findall(r"ready at (\S+)", "".join(lines))
+            opener.open(url).close()
+            with opener.open(url.partition("?")[0] + ".json") as answer:
+                data = json.load(answer)
+            with opener.open(url.partition("?")[0] + "/report.html") as answer:
+                assert "How this was made" in answer.read().decode()
+        finally:
+            demo.send_signal(signal.SIGINT)
+        assert demo.wait(LIMIT_S) == 0
+    assert lines[-1].startswith("demo: 3000 events in, 3000 read")
+    assert sum(each["records"] for each in data["topics"]) >= 3000
+    assert {each["state"] for each in data["queries"]} == {"ended"}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from io import StringIO
+from pathlib import Path
 
 import pytest
 
@@ -64,3 +68,27 @@ def test_port_is_free_or_not():
         port = taken.getsockname()[1]
         assert not is_free(port)
     assert is_free(port)
+
+
+def test_console_of_a_run_has_its_report(started, terminal, tmp_path, monkeypatch):
+    """By its whole path, as the console may have another working directory."""
+    monkeypatch.chdir(tmp_path)
+    with ConsoleProcess(terminal) as console:
+        console.start("a:1", Path("out/report.html"))
+
+    assert started[0][-2:] == ["--report", str(tmp_path / "out/report.html")]
+
+
+def test_console_stays_until_it_is_told_to_end(started, terminal):
+    """By a signal, or as it has ended itself; one that was not started stays for no time."""
+    ConsoleProcess(terminal).stay()
+    assert terminal.out.getvalue() == ""
+    with ConsoleProcess(terminal) as console:
+        console.start("a:1")
+        sent = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+        sent.start()
+        console.stay()
+        sent.join()
+        console.stop()
+        console.stay()
+    assert terminal.out.getvalue().count("the console stays until Ctrl-C") == 2
