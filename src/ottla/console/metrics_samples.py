@@ -76,17 +76,19 @@ class MetricSamples:
         """Read until it is cancelled."""
         runtime = self._cluster.runtime
         while self._urls:
-            began_ms = runtime.clock.monotonic_ms()
-            await self.read()
-            took_ms = runtime.clock.monotonic_ms() - began_ms
+            took_ms = await self.read()
             await pause(runtime.scheduler, self._cluster.pause_ms(took_ms, LOOK_MS))
 
-    async def read(self) -> None:
-        """Read all endpoints once, at the same time; one that does not answer has no samples."""
+    async def read(self) -> int:
+        """Read all endpoints once, at the same time; one that does not answer has no samples.
+
+        Returns the ms that the slowest answer took: an endpoint that hangs costs no broker time,
+        and the others are read as often as without it.
+        """
         found = await asyncio.gather(*(self._text_of(each) for each in self._urls))
         now_ms = self._cluster.runtime.clock.now_ms()
         self.samples, self.states = {}, []
-        for url, (text, error) in zip(map(shown_url, self._urls), found, strict=True):
+        for url, (text, error, _) in zip(map(shown_url, self._urls), found, strict=True):
             samples = self._take(text)
             shown = samples[:MOST_READ]
             self.states.append(EndpointState(url, error, len(shown), len(samples) > len(shown)))
@@ -94,14 +96,19 @@ class MetricSamples:
                 self.samples[url, each.series] = each
                 self._note(now_ms, (url, each.series), each.value)
             await asyncio.sleep(0)  # pages are not kept waiting for all of them
+        return max((took_ms for _, error, took_ms in found if not error), default=0)
 
-    async def _text_of(self, url: str) -> tuple[str, str]:
+    async def _text_of(self, url: str) -> tuple[str, str, int]:
+        """The text, the reason of a failure or none, and the ms that it took."""
         runtime = self._cluster.runtime
         read = partial(read_text, runtime.clock, url, MOST_BYTES, CALL_LIMIT_S)
+        began_ms = runtime.clock.monotonic_ms()
+        text = reason = ""
         try:
-            return await runtime.background.run(read), ""
+            text = await runtime.background.run(read)
         except CallError as error:
-            return "", f"{shown_url(url)}: {error}"
+            reason = f"{shown_url(url)}: {error}"
+        return text, reason, runtime.clock.monotonic_ms() - began_ms
 
     def _take(self, text: str) -> list[MetricSample]:
         for kind, name, words in abouts_of(text):

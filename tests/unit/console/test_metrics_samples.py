@@ -121,3 +121,19 @@ def test_history_is_bounded(pages, monkeypatch):
     assert len(samples.samples) == 4
     lengths = [len(samples.points(("http://a/metrics", f"m{number}"))) for number in range(4)]
     assert lengths == [metrics_samples.SLOTS] * 2 + [0, 0]
+
+
+def test_endpoint_that_hangs_does_not_slow_the_others(monkeypatch):
+    """The pause follows the slowest answer, not the slowest failure."""
+    parts = Parts("http://slow/", "http://hangs/")
+
+    def read(_clock: object, url: str, *_limits: float) -> str:
+        parts.clock.now += 5_000 if "hangs" in url else 20
+        if "hangs" in url:
+            raise CallError("timed out")
+        return "kafka_state 7"
+
+    monkeypatch.setattr(metrics_samples, "read_text", read)
+    assert asyncio.run(MetricSamples(parts).read()) == 20
+    parts = Parts("http://hangs/")
+    assert asyncio.run(MetricSamples(parts).read()) == 0
