@@ -723,9 +723,7 @@ def is_decimal(sql: Any, kind: Any) -> bool:
 
 def unreadable(place: str, value: Any, error: ValueError) -> DataError:
     """The error for a value that has no place in its type."""
-    return DataError(
-        f"{place}={shown(value)}: must {error}; errors.tolerance=all leaves out such rows"
-    )
+    return DataError(f"{place}={shown(value)}: must {error}")
 
 
 LOOK_EVERY: Final = 64
