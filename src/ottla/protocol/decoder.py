@@ -206,7 +206,7 @@ class DecoderSource(FunctionSource):
             count = f"{n} - 1" if self.flexible and not fixed else n
             # A compact count of several bytes has been compared with the limit by `long_count`.
             limit = "" if self.flexible else f" or {n} > {wire.MAX_ELEMENTS}"
-            self.line(f"left -= {n}")
+            self.line(f"left -= {count}")
             with self.block(f"if ({count}) * {least} > end - pos or left < 0{limit}"):
                 self.line(f"raise refuse_count({count}, end - pos, left)")
             if fixed:

@@ -192,6 +192,18 @@ def test_bytes_that_do_not_fit_are_the_peers_fault(
     assert f"{cls.__name__} v{version}: {told}" in str(raised.value)
 
 
+@pytest.mark.parametrize("version", [8, 9])
+def test_elements_of_arrays_count_alike_in_compact_versions(version: int) -> None:
+    """Those of all arrays together; an array by itself is none, whichever way its size is sent."""
+    partitions = [PartitionProduceData(index=n) for n in range(3)]
+    topics = [TopicProduceData(name="t", partition_data=partitions)] * 2
+    data = encode(ProduceRequest(topic_data=topics), version)
+
+    assert len(decode(ProduceRequest, version, data, most=8).topic_data) == 2
+    with pytest.raises(RemoteProtocolError, match="3 elements announced, but only 2 more"):
+        decode(ProduceRequest, version, data, most=7)
+
+
 def test_known_tag_with_another_size_is_refused() -> None:
     """A tagged field must fill the size that it announces."""
     data = encode(FetchRequest(cluster_id="abc"), 12)
