@@ -630,8 +630,8 @@ class Copier:
 
     def _tell(self, lag: int | None) -> None:
         task = self._task
-        counts = task.copied_records, task.copied_bytes, task.lost_records, task.refused.left_out
-        now = CopyCounts(*counts)
+        copied = task.copied_records.total, task.copied_bytes
+        now = CopyCounts(*copied, task.lost_records, task.refused.left_out)
         gaps, stopped = task.gaps[self._told_gaps :], task.refused.stopped
         self._runner.note(self._number, now.since(self._told), lag, gaps, stopped)
         self._told, self._told_gaps = now, len(task.gaps)

@@ -76,6 +76,27 @@ PRODUCER_SETTINGS: Final = {
 }
 
 
+class CommittedCount:
+    """How many records are at the target; those of a transaction count once it is committed."""
+
+    def __init__(self, is_transactional: bool) -> None:
+        self._is_transactional = is_transactional
+        self._pending = 0
+        self.total = 0
+
+    def add(self, count: int) -> None:
+        self._pending += count
+        if not self._is_transactional:
+            self.commit()
+
+    def commit(self) -> None:
+        self.total += self._pending
+        self._pending = 0
+
+    def abort(self) -> None:
+        self._pending = 0
+
+
 class SourceTask:
     """Copies some partitions of a flow.
 
@@ -88,7 +109,8 @@ class SourceTask:
         self.flow = flow
         self._beans = beans
         self._measures: dict[TopicPartition, Measures] = {}
-        self.copied_records = self.copied_bytes = 0
+        self.copied_records = CommittedCount(flow.is_exactly_once)
+        self.copied_bytes = 0
         self.gaps: list[Gap] = []
         self.lost_records = 0
         self._assigned: dict[TopicPartition, Assigned] = {}
@@ -319,7 +341,7 @@ class SourceTask:
 
     def _send_backlog(self) -> int:
         """Send what was read, as far as there is room; what has to wait does so by partition."""
-        count = beats = 0
+        count = 0
         self._release_held()
         while self._backlog:
             partition, position, batch = self._backlog[0]
@@ -328,7 +350,7 @@ class SourceTask:
                 continue
             try:
                 self.begin_if_due()
-                sent = self._send(partition, position, batch)
+                count += self._send(partition, position, batch)
             except BufferExhaustedError:
                 break  # the target is away, or slower than the source
             except KafkaError as error:
@@ -336,9 +358,6 @@ class SourceTask:
                 break
             self._backlog.popleft()
             self._note_sent(partition, batch)
-            count += sent
-            beats += sent if self.flow.policy.is_heartbeats_topic(partition.topic) else 0
-        self.copied_records += count - beats  # those of users' topics
         return count
 
     def _on_not_sent(
@@ -403,7 +422,6 @@ class SourceTask:
                 self.send_record(partition, timed, batch.max_timestamp)
             except KafkaError:
                 self._backlog[0] = partition, record.offset, batch
-                self.copied_records += count
                 raise
             count += 1
         return count
@@ -443,6 +461,8 @@ class SourceTask:
     ) -> None:
         self.copied[partition] = upstream + count - 1
         self.dirty.add(partition)
+        if not self.flow.policy.is_heartbeats_topic(partition.topic):
+            self.copied_records.add(count)
         if self.flow.config.emit_offset_syncs_enabled:
             self.syncs.on_copied(partition, upstream, downstream, count)
 
@@ -450,6 +470,7 @@ class SourceTask:
         """Take the transaction back: all partitions are read again from the last commit on."""
         self._producer.abort_transaction()
         self._in_transaction = False
+        self.copied_records.abort()
         self._backlog.clear()
         self._held.clear()
         for partition in self._assigned:
@@ -483,6 +504,7 @@ class SourceTask:
         self._send_offsets(sorted(self.dirty))
         self._producer.commit_transaction()
         self._in_transaction = False
+        self.copied_records.commit()
         self._committed |= {partition: self.copied[partition] for partition in self.dirty}
         self.dirty.clear()
 
@@ -798,7 +820,6 @@ class RefusedPartitions:
         for partition, state in list(self._states.items()):
             if state.is_settled and state.retry_at_ms <= now_ms:
                 count += self._send_next(partition, state)
-        self._task.copied_records += count
         return count
 
     def _send_next(self, partition: TopicPartition, state: RefusedPartition) -> int:
