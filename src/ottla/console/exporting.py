@@ -26,7 +26,7 @@ from ottla.console.export_formats import (
     RecordRow,
 )
 from ottla.console.moments import LAST_YEAR_MS
-from ottla.console.page import ConsoleExport, ExportWindow
+from ottla.console.page import ConsoleExport, ExportWindow, utf_8
 from ottla.console.record_query import cursor_text, record_query
 from ottla.console.record_search import search
 from ottla.console.records import TURN_BYTES, Shower, browse, size_of
@@ -179,7 +179,7 @@ async def text_pieces(
     async with aclosing(windows):
         async for window in windows:
             rows = [record_row(*each) if is_record(each) else each for each in window.rows]
-            yield (lines.text_of(rows) + "".join(map(lines.note, window.notes))).encode()
+            yield utf_8(lines.text_of(rows) + "".join(map(lines.note, window.notes)))
 
 
 async def parquet_pieces(

@@ -45,6 +45,7 @@ from ottla.console.page import (
     StreamEvent,
     Visit,
     plain,
+    utf_8,
 )
 from ottla.console.refusals import NotFound, Refused
 from ottla.console.run_pages import REPORT_PATH, report_file
@@ -206,8 +207,8 @@ class ConsoleApp:
         return routes
 
     def render(self, template: str, data: Data) -> str:
-        """The HTML of a template, every value of the data escaped."""
-        return self._templates.get_template(template).render(data)
+        """The HTML of a template, every value of the data escaped; UTF-8 has all of it."""
+        return utf_8(self._templates.get_template(template).render(data)).decode()
 
     def _page_route(self, page: ConsolePage, is_twin: bool) -> Route:
         async def show(request: Request) -> Response:
@@ -408,7 +409,7 @@ def message_of(error: Exception) -> str:
 def json_answer(data: Mapping[str, Any], status: int = 200) -> Response:
     """Data as JSON; numbers of any size as they are."""
     text = json.dumps(plain(data), ensure_ascii=False, indent=1)
-    return Response(text, status, media_type="application/json")
+    return Response(utf_8(text), status, media_type="application/json")
 
 
 def file_name(request: Request) -> str:
@@ -441,7 +442,8 @@ def filled(text: str, place: Mapping[str, Any]) -> str:
 def link(path: str, **query: object) -> str:
     """A path of the console with a query; fields that are empty or None are left out."""
     given = {name: text for name, text in query.items() if text not in (None, "")}
-    return quote(path) + (f"?{urlencode(given)}" if given else "")
+    words = urlencode(given, errors="backslashreplace")
+    return quote(path, errors="backslashreplace") + (f"?{words}" if given else "")
 
 
 def static_paths() -> Callable[[str], str]:

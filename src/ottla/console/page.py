@@ -110,6 +110,14 @@ def plain(value: Any) -> Any:
     return value
 
 
+def utf_8(text: str) -> bytes:
+    """A text of a page or a file in UTF-8, with an escape for each surrogate without its pair.
+
+    JSON may name one alone (`"\\ud800"`), and UTF-8 has none; the escape is that of JSON.
+    """
+    return text.encode("utf-8", "backslashreplace")
+
+
 class ConsolePage(NamedTuple):
     """A page that is read; see the table above."""
 

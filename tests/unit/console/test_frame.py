@@ -171,6 +171,7 @@ def test_theme_is_remembered(ottla_fresh_broker):
 def test_paths_and_texts_are_filled():
     """Values are quoted in a path, and as they are in a command."""
     assert link("/t/a b", q="x&y", sort="", at=None, n=0) == "/t/a%20b?q=x%26y&n=0"
+    assert link("/t/\udfff", q="\ud800") == "/t/%5Cudfff?q=%5Cud800"
     assert filled("ottla tail {topic} {x}", {"topic": "a"}) == "ottla tail a {x}"
     assert filled("ottla lag {id}", {"id": "'x{y}'", "y": ";rm;"}) == "ottla lag 'x{y}'"
     assert plain({1: {2}, "a": (Pair("b", 1),)}) == {"1": [2], "a": [{"name": "b", "number": 1}]}

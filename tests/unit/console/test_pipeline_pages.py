@@ -84,19 +84,20 @@ def test_page_shows_runs_of_the_topic(world: LagWorld):
 
     visit(world.servers, before)
     world.admin.create_topics([NewTopic(PROGRESS_TOPIC, 1)])
-    for value in (report(), report(1), {"no": "report"}, report(query="<b>late</b>")):
+    for value in (report(), report(1), {"no": "report"}, report(query="<b>\ud800late</b>")):
         world.producer.send(PROGRESS_TOPIC, json.dumps(value).encode(), key=b"r1/q")
     world.producer.flush()
 
     async def after(visitor: Visitor) -> None:
         data = (await visitor.get("/pipelines.json")).json
         assert [(row["query"], row["batch"]) for row in data["rows"]] == [
-            ("<b>late</b>", 0),
+            ("<b>\ud800late</b>", 0),
             ("baskets", 1),
         ]
         page = (await visitor.get("/pipelines")).text
         assert "retail: baskets" in page
-        assert "<b>late</b>" not in page
+        assert r"\ud800late" in page
+        assert "<b>" + r"\ud800" not in page
 
     visit(world.servers, after)
 

@@ -79,3 +79,20 @@ def test_page_has_the_fields_of_the_sample(ottla_fresh_broker):
         assert "No value" in (await visitor.get("/t/texts/shape")).text
 
     visit(ottla_fresh_broker.bootstrap_servers, walk, masks=(mask_of(".*:value.id"),))
+
+
+@pytest.mark.parametrize("twin", ["", ".json", ".csv", ".jsonl"])
+def test_half_of_a_surrogate_pair_is_shown_escaped(ottla_fresh_broker, twin):
+    """JSON may name one in a value and in a name; UTF-8 has none."""
+    value = rb'{"a": "x\ud800", "\udfff": 1}'
+    ottla_fresh_broker.create_topic("halves", 1)
+    send(ottla_fresh_broker, "halves", (0, START, None, value, []))
+
+    async def walk(visitor: Visitor) -> str:
+        answer = await visitor.get(f"/t/halves/shape{twin}")
+        assert answer.status == 200
+        return answer.text
+
+    text = visit(ottla_fresh_broker.bootstrap_servers, walk)
+    assert r"x\ud800" in text
+    assert r"\udfff" in text
