@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ottla.clients.dead_letter_headers import HEADER_PREFIX
+from ottla.structs import TOPIC_NAME
 
 LONGEST_NUMBER: Final = 20
 
@@ -126,7 +128,11 @@ middlewares of FastStream and others, which have this convention; pipelines of O
 
 
 class LetterOrigin:
-    """The headers of a record, as those of a dead letter; `topic` is empty where it is none."""
+    """The headers of a record, as those of a dead letter.
+
+    `topic` is empty where it is none, or where the header has no name that a topic may have:
+    `bad_topic` is the text of that header then.
+    """
 
     def __init__(
         self,
@@ -141,7 +147,9 @@ class LetterOrigin:
         self.is_ambiguous = len({topics[each] for each in naming}) > 1
         self.family = naming[0] if naming and not self.is_ambiguous else None
         self._headers = found[self.family] if self.family else {}
-        self.topic = topics[self.family] if self.family else ""
+        named = topics[self.family] if self.family else ""
+        is_name = re.fullmatch(TOPIC_NAME, named) is not None
+        self.topic, self.bad_topic = (named, "") if is_name else ("", named)
 
     @property
     def partition(self) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.clients.letter_families import LetterOrigin
-from ottla.console.decoding import harmless
+from ottla.console.decoding import beginning
 from ottla.console.masks import HIDDEN_QUOTE, masks_of
 
 if TYPE_CHECKING:
@@ -34,10 +34,9 @@ def origin_of(headers: Sequence[tuple[str, bytes | None]]) -> Origin | None:
     """The origin that a record's headers name; None where it is no dead letter."""
     letter = LetterOrigin(headers)
     partition, offset = letter.partition, letter.offset
-    if partition is None or offset is None or partition < 0 or offset < 0:
+    if not letter.topic or partition is None or offset is None or min(partition, offset) < 0:
         return None
-    words = letter.message[:LONGEST_REASON]
-    return Origin(harmless(letter.topic), partition, offset, harmless(words))
+    return Origin(letter.topic, partition, offset, beginning(letter.message, LONGEST_REASON))
 
 
 def hidden_reason(origin: Origin | None, masks: Iterable[Mask]) -> Origin | None:

@@ -27,6 +27,8 @@ NULL, EMPTY, JSON, TEXT, NUMBER, HEX = "null", "empty", "json", "text", "number"
 AVRO, MSGPACK, PROTOBUF = "avro", "msgpack", "protobuf"
 AS_JSON: Final = (JSON, AVRO, MSGPACK, PROTOBUF)
 """Kinds of bytes whose text is JSON."""
+LONGEST_WORD: Final = 300
+"""Letters of a name, or of an error's words, that others have written; a topic has up to 249."""
 LONGEST_DECODED: Final = 1024 * 1024
 LONGEST_WHOLE: Final = 64 * 1024
 SHOWN_OF_LONGER: Final = 4 * 1024
@@ -136,6 +138,11 @@ def _number_or_hex(data: bytes) -> tuple[str, str]:
 def harmless(text: str) -> str:
     """The text with escapes, as `\\x1b`, for characters on which a screen acts."""
     return ACTING.sub(_escape, text)
+
+
+def beginning(text: str, longest: int = LONGEST_WORD) -> str:
+    """The first letters of a text that others have written, harmless; `…` if there are more."""
+    return harmless(text[:longest]) + "…" * (len(text) > longest)
 
 
 def _escape(found: re.Match[str]) -> str:

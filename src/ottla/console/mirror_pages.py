@@ -17,6 +17,7 @@ import re
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from ottla.clients.mirror_records import HEARTBEATS, Checkpoint, Heartbeat, OffsetSync
+from ottla.console.decoding import beginning
 from ottla.console.group_look import offset_of
 from ottla.console.newest_records import newest_records
 from ottla.console.page import ConsolePage, Data, Visit
@@ -174,7 +175,7 @@ def flow_lines(known: Cluster, found: Found[Heartbeat], now_ms: int) -> list[Flo
         copied = sum(name.startswith(f"{value.source}.") for name in known.topics)
         is_silent = silent_ms >= SILENT_MS
         alive_ms = value.timestamp_ms
-        ends = (value.source, value.target, topic)
+        ends = (beginning(value.source), beginning(value.target), topic)
         lines.append(FlowLine(*ends, alive_ms, silent_ms, is_silent, copied))
     return sorted(lines, key=lambda each: (not each.is_silent, *each[:3]))
 
@@ -183,10 +184,11 @@ def checkpoint_lines(found: Found[Checkpoint], ends: Ends) -> list[CheckpointLin
     """The checkpoints, by source and group."""
     lines = []
     for _, source, value in found.rows:
-        end, where = ends.get(value.partition), value.partition
+        end, group = ends.get(value.partition), beginning(value.group)
+        where = beginning(value.partition.topic), value.partition.partition
         again = None if end is None else max(0, end - value.downstream)
         up, down = value.upstream, value.downstream
-        lines.append(CheckpointLine(source, value.group, *where, up, down, end, again))
+        lines.append(CheckpointLine(source, group, *where, up, down, end, again))
     return sorted(lines, key=lambda each: each[:4])
 
 
@@ -197,7 +199,8 @@ def sync_lines(found: Found[OffsetSync], ends: Ends) -> list[SyncLine]:
         end = ends.get(value.partition)
         lag = None if end is None else max(0, end - 1 - value.upstream)
         up, down = value.upstream, value.downstream
-        lines.append(SyncLine(target, *value.partition, up, down, end, lag))
+        where = beginning(value.partition.topic), value.partition.partition
+        lines.append(SyncLine(target, *where, up, down, end, lag))
     return sorted(lines, key=lambda each: (-(each.lag or 0), *each[:3]))
 
 

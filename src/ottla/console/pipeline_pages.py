@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ottla.console.decoding import beginning
 from ottla.console.newest_records import newest_records
 from ottla.console.page import LARGEST_NUMBER, ConsolePage, Data, Visit
 from ottla.structs import PROGRESS_TOPIC, TopicPartition
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 MOST_QUERIES: Final = 100
 PLOTTED_BATCHES: Final = 120
+LONGEST_REPORT: Final = 2_000
 QUIET_MS: Final = 60_000
 """A query that runs and has told of no batch for so long has nothing to read, or its driver has
 gone: a driver that is killed tells nobody."""
@@ -113,10 +115,10 @@ def query_line(reports: Sequence[dict[str, Any]], now_ms: int) -> QueryLine:
     silent_ms = max(0, now_ms - last["at_ms"])
     is_quiet = last["state"] == "running" and silent_ms > QUIET_MS
     return QueryLine(
-        last["pipeline"],
-        last["query"],
-        last["run"],
-        "quiet" if is_quiet else last["state"],
+        beginning(last["pipeline"]),
+        beginning(last["query"]),
+        beginning(last["run"]),
+        "quiet" if is_quiet else beginning(last["state"]),
         last["began_ms"],
         silent_ms,
         last["batch"],
@@ -126,7 +128,7 @@ def query_line(reports: Sequence[dict[str, Any]], now_ms: int) -> QueryLine:
         sum(each["late"] for each in batches),
         sum(each["malformed"] for each in batches),
         last["state_rows"],
-        last["report"],
+        beginning(last["report"], LONGEST_REPORT),
         [rows_per_s(each) for each in batches[-PLOTTED_BATCHES:]],
         [each["lag"] for each in batches[-PLOTTED_BATCHES:]],
     )

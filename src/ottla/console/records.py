@@ -12,7 +12,7 @@ from ottla.console.decoding import (
     Decoders,
     Hiding,
     ShownBytes,
-    harmless,
+    beginning,
     shown_bytes,
     with_indents,
 )
@@ -138,7 +138,7 @@ class Shower:
             shown_bytes(record.key, is_whole, longest, self._decoders),
             shown_bytes(record.value, is_whole, longest, self._of_value),
             [
-                ShownHeader(harmless(name), shown_bytes(data, longest=longest))
+                ShownHeader(beginning(name), shown_bytes(data, longest=longest))
                 for name, data in record.headers
             ],
         )

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.clients.dead_letter_headers import LARGEST_LETTER
-from ottla.console.decoding import harmless
+from ottla.console.decoding import beginning
 from ottla.console.masks import HIDDEN_QUOTE, masks_of
 from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit
 from ottla.console.producing import PRODUCER, producer_settings
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MOST_LETTERS: Final = 1_000
 """So many go at once at most; all of them are in the dry run."""
 SHOWN: Final = 200
-LONGEST_REASON: Final = 300
+SHOWN_OF_NO_NAME: Final = 60
 LIMIT_MS: Final = 20_000
 LETTER: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
 CHOSEN: Final = "at."
@@ -151,19 +151,25 @@ class LetterRun:
     def _line(self, letter: DeadLetter, to: str, left: str) -> LetterLine:
         topic, partition, offset = letter.topic, letter.partition, letter.offset
         is_known = bool(topic) and None not in (partition, offset)
+        origin = topic + f", partition {partition}, offset {offset}" * is_known
         hides = self._visit.settings.hide_records or any(
             masks_of(self._visit.settings.masks, each) for each in (topic, self._queue)
         )
-        message = HIDDEN_QUOTE if hides and letter.message else letter.message[:LONGEST_REASON]
+        no_name, error, message = (
+            HIDDEN_QUOTE if hides and text else text
+            for text in (letter.bad_topic, letter.error, letter.message)
+        )
+        if no_name:
+            origin = f"{beginning(no_name, SHOWN_OF_NO_NAME)} (no name of a topic)"
         return LetterLine(
             letter.record.partition,
             letter.record.offset,
-            harmless(topic) + (f", partition {partition}, offset {offset}" if is_known else ""),
+            origin,
             f"/t/{topic}/{partition}/{offset}" if is_known else "",
             to,
             left,
-            harmless(letter.error[:LONGEST_REASON]),
-            harmless(message),
+            beginning(error),
+            beginning(message),
             letter.tries,
         )
 

@@ -42,11 +42,13 @@ from ottla.console.dead_letters import Origin, origin_of
         ),
         ({"source.topic": b"a", "source.partition": b"1"}, None),
         ({"source.topic": b"a", "source.partition": b"x", "source.offset": b"-1"}, None),
+        ({"source.topic": b"a/b", "source.partition": b"1", "source.offset": b"2"}, None),
+        ({"source.topic": b"a" * 250, "source.partition": b"1", "source.offset": b"2"}, None),
         ({}, None),
     ],
 )
 def test_origin_is_named_by_headers(headers, origin):
-    """By those of each convention; half of them is none."""
+    """By those of each convention; half of them is none, nor is the name of no topic."""
     assert origin_of(list(headers.items())) == origin
     if origin:
         assert origin.path == f"/t/a/{origin.partition}/{origin.offset}"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from lag_world import LagWorld
 from visitor import Visitor, visit
 
+from ottla.clients.metadata import Cluster
 from ottla.clients.mirror_records import Checkpoint, Heartbeat, OffsetSync
+from ottla.console.mirror_pages import Found, checkpoint_lines, flow_lines, sync_lines
 from ottla.structs import TopicPartition
 
 HOSTILE = "<script>alert(1)</script>"
@@ -68,3 +70,13 @@ def test_flows_syncs_and_checkpoints(world: LagWorld):
         assert "note" not in page
 
     visit(world.servers, walk)
+
+
+def test_long_names_are_cut():
+    """A record has up to 32,767 bytes of a name, and others may write to the topic."""
+    name, nowhere = "n" * 32_767, TopicPartition("t" * 32_767, 0)
+    (group,) = checkpoint_lines(Found([("", "west", Checkpoint(name, nowhere, 1, 1))], 0), {})
+    (sync,) = sync_lines(Found([("", "east", OffsetSync(nowhere, 1, 1))], 0), {})
+    known = Cluster()
+    (flow,) = flow_lines(known, Found([("beats", "", Heartbeat(name, name, 1))], 0), 1)
+    assert max(map(len, (group.group, group.topic, sync.topic, flow.source, flow.target))) < 400

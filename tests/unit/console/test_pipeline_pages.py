@@ -43,6 +43,14 @@ def test_query_has_its_newest_batch_and_the_course_before():
     assert (line.late, line.malformed, line.state_rows) == (2, 4, 30)
 
 
+def test_long_texts_of_a_report_are_cut():
+    """Others may write to the topic."""
+    texts = dict.fromkeys(("pipeline", "query", "run", "state", "report"), "x" * 100_000)
+    (line,) = query_lines([report(**texts)], NOW_MS)
+    assert all(line._asdict()[name].endswith("x…") for name in texts)
+    assert sum(len(line._asdict()[name]) for name in texts) < 4_000
+
+
 def test_end_of_a_run_is_no_batch():
     """Its numbers are those of the last batch, which is not counted again."""
     (line,) = query_lines([report(0), report(0, state="ended")], NOW_MS)

@@ -13,6 +13,8 @@ from users_of_console import AT_LOGIN, client, password, right, users_broker
 from visitor import Visitor, visit
 
 from ottla import Admin, Consumer, TopicPartition
+from ottla.clients.letter_families import FAMILIES
+from ottla.connect import redrive
 from ottla.console import redriving
 from ottla.console.masks import mask_of
 from ottla.security.acls import ResourceType
@@ -151,16 +153,64 @@ def test_masks_and_read_only_hold(broker):
         messages = {each["origin"].partition(",")[0]: each["message"] for each in twin["lines"]}
         assert "amount" in messages["payments"]
         assert "Hidden" in messages["orders"]
+        errors = {each["origin"].partition(",")[0]: each["error"] for each in twin["lines"]}
+        assert (errors["payments"], errors["orders"]) == ("ValueError", messages["orders"])
 
     async def reading(visitor: Visitor) -> None:
         page = await visitor.get("/t/dead/redrive")
-        assert (page.status, "amount" in page.text, "back</button>" in page.text) == (
-            *(200, False, False),
-        )
+        assert (page.status, "back</button>" in page.text) == (200, False)
+        for each in (page.text, (await visitor.get("/t/dead/redrive.csv")).text):
+            assert ("amount" in each, "ValueError" in each, "Hidden" in each) == (
+                False,
+                False,
+                True,
+            )
         assert (await visitor.post("/t/dead/redrive", plan="0:0")).status in (404, 405)
 
     visit(broker.bootstrap_servers, walk, masks=(mask_of("orders:value.id"),))
     visit(broker.bootstrap_servers, reading, read_only=True, hide_records=True)
+
+
+def test_words_of_each_family_are_hidden(broker):
+    """As those pages of records hide them that mask the key or the value."""
+    broker.create_topic("other", 1)
+    quotes = [dict.fromkeys((*each.error, *each.message), b"secret") for each in FAMILIES]
+    letters = [
+        [*quote.items(), (each.topic, b"orders")]
+        for each, quote in zip(FAMILIES, quotes, strict=True)
+    ]
+    send(broker, "other", *((0, 1_000, b"k", b"{}", each) for each in letters))
+
+    async def walk(visitor: Visitor) -> None:
+        assert len((await visitor.get("/t/other/redrive.json")).json["lines"]) == len(FAMILIES)
+        for ending in ("", ".json", ".csv"):
+            text = (await visitor.get(f"/t/other/redrive{ending}")).text
+            assert ("secret" in text, "Hidden" in text) == (False, True)
+
+    visit(broker.bootstrap_servers, walk, masks=(mask_of("orders:value.id"),))
+
+
+def test_origin_that_is_no_topic_is_shown_cut(broker):
+    """It leads nowhere, goes nowhere, and makes no page long; nor do other words of a header."""
+    broker.create_topic("big", 1)
+    name = b"/\0" + b"n" * 100_000
+    long = [(CONNECT + "exception.message", b"m" * 100_000), ("h" * 100_000, b"")]
+    rows = [
+        (0, 1_000, b"k", b"v", [*headers("orders", 1), *long, (CONNECT + "topic", each)])
+        for each in (name, b"orders")
+    ]
+    send(broker, "big", *rows)
+
+    async def walk(visitor: Visitor) -> None:
+        twin = (await visitor.get("/t/big/redrive.json")).json
+        first = twin["lines"][0]
+        assert first["origin"] == "/\\x00" + "n" * 58 + "… (no name of a topic)"
+        assert (first["origin_path"], twin["left"]) == ("", {redrive.Left.NO_TOPIC: 1})
+        for path in ("redrive", "redrive.json", "redrive.csv", "0/0", "0/0.json", "records"):
+            page = await visitor.get(f"/t/big/{path}")
+            assert (page.status, len(page.text) < 60_000) == (200, True)
+
+    visit(broker.bootstrap_servers, walk)
 
 
 def test_rights_of_the_user_decide():
