@@ -97,7 +97,15 @@ DoubleDeserializer = DoubleSerializer
 def serializer_of(key: str, setting: Any) -> Serialize | None:
     """The function behind the setting `key`; None where bytes pass as they are."""
     function = _function_of(key, setting, "serialize")
-    return None if function is None else _explained(function, "serialize")
+    if function is None:
+        return None
+    what, serialize = key.partition(".")[0], _explained(function, "serialize")
+
+    def call(topic: str, value: Any) -> bytes | None:
+        data = serialize(topic, value)
+        return data if data is None or type(data) is bytes else to_bytes(what, data)
+
+    return call
 
 
 def deserializer_of(key: str, setting: Any) -> Deserialize | None:
@@ -135,14 +143,23 @@ def _explained(function: Callable[[str, Any], Any], verb: str) -> Callable[[str,
 
 
 def to_bytes(what: str, value: Any) -> bytes:
-    """The bytes to send if no serializer is set: bytes as they are, text as UTF-8."""
-    if isinstance(value, bytes):
-        return value
+    """The bytes to send: bytes as they are, text as UTF-8.
+
+    What a subclass of either, such as numpy's, adds to it is left behind: batches are of `bytes`.
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return value if type(value) is bytes else bytes(memoryview(value))
     if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
+        return encoded_text(what, value)
     raise SerializationError(
         f"{what} {value!r} is a {type(value).__name__}; "
-        "without a serializer it must be bytes or str"
+        "without a serializer it must be bytes or str, and a serializer must return them"
     )
+
+
+def encoded_text(what: str, text: str) -> bytes:
+    """A text as UTF-8; SerializationError for one with half of a surrogate pair."""
+    try:
+        return str.encode(text)
+    except UnicodeEncodeError as cause:
+        raise SerializationError(f"{what} {text!r} cannot be written as UTF-8: {cause}") from None

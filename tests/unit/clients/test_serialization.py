@@ -73,3 +73,23 @@ def test_bytes_and_text_need_no_serializer():
     assert to_bytes("value", "å") == b"\xc3\xa5"
     with pytest.raises(SerializationError, match="value 7 is a int; without a serializer"):
         to_bytes("value", 7)
+
+
+class Letters(bytes):
+    """As numpy.bytes_: bytes to isinstance, and not to compiled code."""
+
+
+@pytest.mark.parametrize("given", [Letters(b"a"), memoryview(b"abc")[:1], bytearray(b"a")])
+def test_what_is_sent_is_of_the_type_bytes(given):
+    """A subclass of bytes is no exception, nor what a serializer returns."""
+    key = serializer_of("key.serializer", lambda value: given)
+    assert [type(to_bytes("value", given)), type(key("t", 1))] == [bytes, bytes]
+    assert (to_bytes("value", given), key("t", 1)) == (b"a", b"a")
+
+
+def test_text_that_has_no_bytes_is_refused():
+    """Half of a surrogate pair is named before it gets into a batch."""
+    with pytest.raises(SerializationError, match=r"value 'a\\ud800' cannot be written as UTF-8"):
+        to_bytes("value", "a\ud800")
+    with pytest.raises(SerializationError, match=r"key 7 is a int; .* a serializer must return"):
+        serializer_of("key.serializer", lambda value: 7)("t", 1)

@@ -25,7 +25,7 @@ from ottla.clients.producer.producer_batch import (
     headers_size,
 )
 from ottla.clients.producer.producer_interceptors import ProducerInterceptors
-from ottla.clients.serialization import serializer_of, to_bytes
+from ottla.clients.serialization import encoded_text, serializer_of, to_bytes
 from ottla.compiled import mypyc_attr
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
@@ -252,15 +252,23 @@ def no_partition(queues: TopicQueues, partition: object) -> KafkaError:
 
 def checked_headers(headers: HeadersLike) -> Headers:
     """Headers as pairs of str and bytes or None; values may be given as text."""
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    checked = []
-    for name, value in pairs:
-        if not isinstance(name, str):
-            raise KafkaError(ErrorCode.INVALID_RECORD, f"header key {name!r}: must be a str")
-        if value is not None and type(value) is not bytes:
-            value = to_bytes(f"header {name}", value)
-        checked.append((name, value))
-    return tuple(checked)
+    pairs: Iterable[Any] = headers.items() if isinstance(headers, Mapping) else headers
+    return tuple([checked_header(pair) for pair in pairs])
+
+
+def checked_header(pair: Any) -> tuple[str, bytes | None]:
+    try:
+        name, value = pair
+    except (TypeError, ValueError):
+        reason = f"header {pair!r}: must be a pair of a key and a value"
+        raise KafkaError(ErrorCode.INVALID_RECORD, reason) from None
+    if not isinstance(name, str):
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"header key {name!r}: must be a str")
+    if type(name) is not str or not name.isascii():
+        name = encoded_text("header key", name).decode()  # or the batch would fail with it
+    if value is not None and type(value) is not bytes:
+        value = to_bytes(f"header {name}", value)
+    return name, value
 
 
 def checked_timestamp(timestamp_ms: object) -> int:

@@ -203,6 +203,40 @@ def test_text_is_sent_as_bytes_and_none_as_nothing(producer_of, world, runtime, 
     assert found == {"key": None, "value": None, "header": b"h", part: sent}
 
 
+class Letters(bytes):
+    """As numpy.bytes_."""
+
+
+class Name(str):
+    """As numpy.str_."""
+
+
+def test_records_are_of_plain_bytes_and_pairs(producer_of):
+    """No subclass, and no list as a pair, gets into a batch, where compiled code refuses it."""
+    headers = [[Name("é"), Letters(b"h")]]
+    with producer_of(linger_ms=1000) as producer:
+        producer.send("pages", Letters(b"v"), key=Letters(b"k"), headers=headers, partition=0)
+        _, key, value, pairs = producer._topics["pages"].queues[0].open.records[0]
+        assert (key, value, pairs) == (b"k", b"v", (("é", b"h"),))
+        assert [type(each) for each in (key, value, pairs[0][1])] == [bytes] * 3
+        assert [type(pairs[0]), type(pairs[0][0])] == [tuple, str]
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        (("a",), "must be a pair"),
+        (7, "must be a pair"),
+        (("a\ud800", b""), "cannot be written as UTF-8"),
+        ((b"a", b""), "must be a str"),
+    ],
+)
+def test_header_that_would_fail_its_batch_is_refused(producer_of, header, reason):
+    """By an error that shows it."""
+    with producer_of() as producer, pytest.raises(KafkaError, match=reason):
+        producer.send("pages", b"v", headers=[header])
+
+
 def test_record_that_comes_while_the_producer_is_closed_is_refused(producer_of, world):
     """Another thread was on its way when `close` was called; the partitioner is closed as well."""
 
