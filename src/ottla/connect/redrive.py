@@ -100,8 +100,7 @@ class Redrive:
         begins = consumer.beginning_offsets(self._partitions)
         ends = consumer.end_offsets(self._partitions)
         committed = consumer.committed(self._partitions)
-        topic_id = consumer.topic_id(self._queue) or NO_UUID
-        self._topic_id = "" if topic_id == NO_UUID else encode_uuid(topic_id)
+        self._topic_id = topic_id_of(consumer, self._queue)
         for place, begin in begins.items():
             sent = SentOffsets.read(committed.get(place), begin, ends[place], self._topic_id)
             self._sent[place] = sent
@@ -220,6 +219,12 @@ READING: Final = {
 def writing(queue: str) -> dict[str, str]:
     """The settings of a producer that sends the letters of a queue."""
     return {"transactional.id": group_of(queue), "acks": "all"}
+
+
+def topic_id_of(consumer: Consumer, queue: str) -> str:
+    """The id of the queue, as text; empty where brokers give topics none."""
+    topic_id = consumer.topic_id(queue) or NO_UUID
+    return "" if topic_id == NO_UUID else encode_uuid(topic_id)
 
 
 def group_of(queue: str) -> str:

@@ -18,7 +18,7 @@ from ottla.console.group_look import log_states, result_of
 from ottla.console.group_pages import existing, group_id_of, group_path
 from ottla.console.lag_evidence import next_records
 from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit
-from ottla.console.refusals import Refused
+from ottla.console.refusals import REMADE, Refused
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ async def _checked(visit: Visit, topic: str, text: str) -> dict[TopicPartition, 
     await visit.cluster.changed()
     info = await visit.cluster.topic(topic)
     if topic_id != str(info.topic_id or ""):
-        raise Refused(f"topic {topic} was deleted and made again since the plan was shown")
+        raise Refused(f"topic {topic} {REMADE}")
     for partition in planned:
         if partition.partition not in info.partitions:
             raise Refused(f"topic {topic} has no partition {partition.partition}")

@@ -1,7 +1,8 @@
 """Dead letters of a topic go back to the topics that they are from: a dry run first, then a click.
 
 Both are the work of `ottla connect redrive`, whose group remembers the letters that were sent: each
-goes once, however often somebody clicks, and by whichever of the two.
+goes once, however often somebody clicks, and by whichever of the two. A plan has the id of the
+topic and a checksum of each letter: no letter goes that was not in the dry run.
 """
 
 from __future__ import annotations
@@ -9,18 +10,20 @@ from __future__ import annotations
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
+from zlib import crc32
 
 from ottla.clients.dead_letter_headers import LARGEST_LETTER
 from ottla.console.decoding import beginning
 from ottla.console.masks import HIDDEN_QUOTE, masks_of
 from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit
 from ottla.console.producing import PRODUCER, producer_settings
-from ottla.console.refusals import Refused
+from ottla.console.refusals import REMADE, Refused
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ottla.clients.consumer.consumer_record import ConsumerRecord
     from ottla.connect.redrive import Choice, DeadLetter
 
 MOST_LETTERS: Final = 1_000
@@ -28,12 +31,13 @@ MOST_LETTERS: Final = 1_000
 SHOWN: Final = 200
 SHOWN_OF_NO_NAME: Final = 60
 LIMIT_MS: Final = 20_000
-LETTER: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
+LETTER: Final = re.compile(r"(\d{1,9}):(\d{1,18})(?::([0-9a-f]{8}))?", re.ASCII)
 CHOSEN: Final = "at."
 """A field `at.2:57` of the form chooses the letter at partition 2, offset 57."""
 BUSY: Final = 409
 
-Places = frozenset[tuple[int, int]]
+Places = dict[tuple[int, int], str]
+"""Letters by partition and offset, with their checksums; an empty one where any letter will do."""
 
 
 class LetterLine(NamedTuple):
@@ -64,15 +68,16 @@ class Enough(Exception):
 class LetterRun:
     """One redrive or dry run, on a thread that may wait; `is_over` ends it at its next letter."""
 
-    def __init__(self, visit: Visit, queue: str, places: Places | None) -> None:
-        """`places` are the letters that are wanted, all of them for None."""
+    def __init__(self, visit: Visit, queue: str, places: Places | None, topic_id: str = "") -> None:
+        """`places` are the letters that are wanted, all of them for None; `send` needs the id."""
+        self.topic_id = topic_id
         self.lines: list[LetterLine] = []
         self.sent: Counter[str] = Counter()
         """The letters that go, by topic."""
         self.left: Counter[str] = Counter()
         """The letters that stay, by reason."""
         self.places: list[str] = []
-        """Of the letters that go."""
+        """Of the letters that go, as a plan has them."""
         self.problem = ""
         """The first error of a topic that does not take a letter, or of the brokers."""
         self.is_cut = False
@@ -90,10 +95,13 @@ class LetterRun:
         self._run(sends=False)
 
     def send(self) -> None:
-        """Send the letters; an error of the brokers, once some are sent, is a problem."""
+        """Send the letters; an error, once some are sent, is a problem.
+
+        Refused where the topic, or a letter, is another one than in the plan.
+        """
         try:
             self._run(sends=True)
-        except KafkaError as error:
+        except (KafkaError, Refused) as error:
             if not self.sent:
                 raise
             self.problem = error.message
@@ -101,16 +109,20 @@ class LetterRun:
     def _run(self, *, sends: bool) -> None:
         from ottla.clients.consumer.consumer import Consumer  # most consoles only look
         from ottla.clients.producer.producer import Producer
-        from ottla.connect.redrive import READING, Redrive, group_of, writing
+        from ottla.connect.redrive import READING, Redrive, group_of, topic_id_of, writing
 
         self._end_ms = self._clock.monotonic_ms() + LIMIT_MS
         reading = self._settings | READING | {"group.id": group_of(self._queue)}
         with Consumer(reading) as consumer:
             redrive = Redrive(consumer, self._queue, self._choice(), self._note)
+            topic_id = topic_id_of(consumer, self._queue)
             try:
                 if not sends:
+                    self.topic_id = topic_id
                     redrive.preview()
                     return
+                if topic_id != self.topic_id:
+                    raise Refused(f"topic {self._queue} {REMADE}")
                 room = {"max.request.size": str(LARGEST_LETTER)}
                 own = producer_settings(self._settings) | PRODUCER | room | writing(self._queue)
                 with Producer(own) as producer:
@@ -128,7 +140,10 @@ class LetterRun:
         if self.is_over or self._clock.monotonic_ms() >= self._end_ms:
             raise Enough
         place = (letter.record.partition, letter.record.offset)
-        return self._wanted is None or place in self._wanted
+        checksum = self._wanted.get(place) if self._wanted is not None else ""
+        if checksum and checksum != checksum_of(letter.record):
+            raise Refused(f"letter {place[0]}:{place[1]} is another one than the plan has shown")
+        return checksum is not None
 
     def _note(self, letter: DeadLetter, verdict: str, error: str) -> None:
         """A letter with the topic to which it goes, or with the reason for which it is left."""
@@ -144,7 +159,7 @@ class LetterRun:
             self.problem = self.problem or error
         else:
             self.sent[verdict] += 1
-            self.places.append(f"{place[0]}:{place[1]}")
+            self.places.append(f"{place[0]}:{place[1]}:{checksum_of(letter.record)}")
         if len(self.lines) < SHOWN and verdict is not Left.SENT_BEFORE:
             self.lines.append(self._line(letter, "" if is_left else verdict, verdict * is_left))
 
@@ -189,14 +204,15 @@ async def letters(visit: Visit) -> Data:
         "left": dict(run.left),
         "chosen": len(chosen),
         "is_cut": run.is_cut,
-        "plan": " ".join(run.places),
+        "plan": f"{run.topic_id};{' '.join(run.places)}",
     }
 
 
 async def send_back(visit: Visit) -> ChangeOutcome:
     """Send the letters of a dry run; those that were sent meanwhile stay where they are."""
     queue = (await visit.cluster.topic(str(visit.place["topic"]))).name
-    run = LetterRun(visit, queue, places_of(visit.form.get("plan", "").split()))
+    topic_id, letters = planned_letters(visit.form.get("plan", ""))
+    run = LetterRun(visit, queue, letters, topic_id)
     await finished(visit, run, sends=True)
     count = run.sent.total()
     where = ", ".join(f"{number:,} to {topic}" for topic, number in run.sent.most_common())
@@ -204,7 +220,8 @@ async def send_back(visit: Visit) -> ChangeOutcome:
     words += [f"{number:,} left: {reason}." for reason, number in run.left.items()]
     words += [run.problem] * bool(run.problem)
     words += ["The time was over before the others were sent."] * run.is_cut
-    sent = {"sent": dict(run.sent), "letters": " ".join(run.places)}
+    places = " ".join(each.rpartition(":")[0] for each in run.places)
+    sent = {"sent": dict(run.sent), "letters": places}
     return ChangeOutcome(f"/t/{queue}/redrive", " ".join(words), "connect redrive", queue, new=sent)
 
 
@@ -221,16 +238,31 @@ async def finished(visit: Visit, run: LetterRun, *, sends: bool) -> None:
 
 
 def places_of(texts: Iterable[str]) -> Places:
-    """The places of letters that are written as `2:57`; Refused for another text."""
-    found = set()
+    """The letters that are written as `2:57`, or `2:57:1a2b3c4d`; Refused for another text."""
+    found = {}
     for text in texts:
         match = LETTER.fullmatch(text)
         if match is None:
             raise Refused(f"{text[:40]}: a letter is named by PARTITION:OFFSET")
-        found.add((int(match[1]), int(match[2])))
+        found[int(match[1]), int(match[2])] = match[3] or ""
     if len(found) > MOST_LETTERS:
         raise Refused(f"at most {MOST_LETTERS:,} letters are sent at once")
-    return frozenset(found)
+    return found
+
+
+def planned_letters(plan: str) -> tuple[str, Places]:
+    """The id of the topic and the letters of a plan as the form carries it; Refused for others."""
+    topic_id, _, letters = plan.partition(";")
+    found = places_of(letters.split())
+    if not all(found.values()) or not found:
+        raise Refused(f"plan={plan[:40]}: must have ID;PARTITION:OFFSET:CHECKSUM")
+    return topic_id, found
+
+
+def checksum_of(record: ConsumerRecord) -> str:
+    """The CRC-32 of all that a record has, as 8 digits."""
+    frame = repr((record.timestamp_ms, record.headers, record.key, record.value is None))
+    return f"{crc32(record.value or b'', crc32(frame.encode())):08x}"
 
 
 REDRIVE_PAGES: Final = (

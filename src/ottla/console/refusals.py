@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 TOO_MANY: Final = 429
 """The status of a refusal that some time helps against."""
+REMADE: Final = "was deleted and made again since the plan was shown"
 
 
 class NotFound(Exception):

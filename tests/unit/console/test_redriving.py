@@ -18,6 +18,7 @@ from ottla.connect import redrive
 from ottla.console import redriving
 from ottla.console.masks import mask_of
 from ottla.security.acls import ResourceType
+from ottla.structs import encode_uuid
 from ottla.testing import InProcessBroker
 
 CONNECT = "__connect.errors."
@@ -37,6 +38,17 @@ def headers(topic: str, offset: int) -> list[tuple[str, bytes]]:
         ("trace", b"7"),
         *((CONNECT + name, str(value).encode()) for name, value in found.items()),
     ]
+
+
+async def plan_of(visitor: Visitor, *places: str, topic: str = "dead") -> str:
+    """The plan of some letters, as their dry run has it."""
+    chosen = "&".join(f"at.{each}=1" for each in places)
+    return str((await visitor.get(f"/t/{topic}/redrive.json?{chosen}")).json["plan"])
+
+
+def places_in(plan: str) -> list[str]:
+    """The places of the letters of a plan."""
+    return [each.rpartition(":")[0] for each in plan.partition(";")[2].split()]
 
 
 @pytest.fixture
@@ -81,9 +93,9 @@ def test_dry_run_says_where_letters_go_and_sends_nothing(broker):
             "it does not say where it is from",
             "its topic is not there, or may not be described",
         ]
-        assert twin["plan"] == "0:0 0:1 0:2 0:4"
+        assert places_in(twin["plan"]) == ["0:0", "0:1", "0:2", "0:4"]
         chosen = (await visitor.get("/t/dead/redrive.json?at.0:2=1&at.0:3=1")).json
-        assert (chosen["plan"], chosen["chosen"]) == ("0:2", 2)
+        assert (places_in(chosen["plan"]), chosen["chosen"]) == (["0:2"], 2)
         assert (await visitor.get("/t/dead/redrive.csv")).text.count("\n") == LETTERS + 1
         assert "Dead letters" in (await visitor.get("/t/dead/records")).text
         assert "Dead letters" not in (await visitor.get("/t/orders/records")).text
@@ -99,16 +111,17 @@ def test_letters_go_once(broker, caplog):
     caplog.set_level(logging.INFO, "ottla.console.audit")
 
     async def walk(visitor: Visitor) -> None:
-        one = await visitor.post("/t/dead/redrive", plan="0:1")
+        plan = await plan_of(visitor)
+        one = await visitor.post("/t/dead/redrive", plan=await plan_of(visitor, "0:1"))
         assert one.header("location") == "/t/dead/redrive"
         assert "1 record sent back: 1 to orders." in (await visitor.get("/")).text
-        assert (await visitor.get("/t/dead/redrive.json")).json["plan"] == "0:0 0:2 0:4"
+        assert places_in(await plan_of(visitor)) == ["0:0", "0:2", "0:4"]
         said = "3 records sent back: 2 to orders, 1 to payments.", "0 records sent back."
         for words in said:
-            await visitor.post("/t/dead/redrive", plan="0:0 0:1 0:2 0:4")
+            await visitor.post("/t/dead/redrive", plan=plan)
             assert words in (await visitor.get("/")).text
-        assert (await visitor.post("/t/dead/redrive", plan="x")).status == 400
-        assert (await visitor.post("/t/dead/redrive", plan="")).status == 303
+        for wrong in ("x", "", ";", plan.partition(";")[0] + ";0:0"):
+            assert (await visitor.post("/t/dead/redrive", plan=wrong)).status == 400
 
     visit(broker.bootstrap_servers, walk)
     orders = read(broker, "orders")
@@ -124,7 +137,8 @@ def test_double_click_sends_no_letter_twice(broker):
 
     async def walk(visitor: Visitor) -> None:
         csrf = await visitor.csrf()
-        both = [visitor.post("/t/dead/redrive", csrf, plan="0:0 0:1") for _ in range(2)]
+        plan = await plan_of(visitor, "0:0", "0:1")
+        both = [visitor.post("/t/dead/redrive", csrf, plan=plan) for _ in range(2)]
         statuses = sorted(each.status for each in await asyncio.gather(*both))
         assert statuses == [303, 409]
 
@@ -132,13 +146,36 @@ def test_double_click_sends_no_letter_twice(broker):
     assert [each.key for each in read(broker, "orders")] == [b"k0", b"k1"]
 
 
-def test_run_ends_with_its_time(broker, monkeypatch):
-    """And says so; nothing was sent."""
-    monkeypatch.setattr(redriving, "LIMIT_MS", 0)
+def test_letters_that_were_not_shown_stay(broker):
+    """Where the topic is another one of that name, or another letter is at the place."""
 
     async def walk(visitor: Visitor) -> None:
+        plan = await plan_of(visitor)
+        topic_id, _, letters = plan.partition(";")
+        assert topic_id
+        other = f"{topic_id};{letters[:-8]}{int(letters[-8:], 16) ^ 1:08x}"
+        answer = await visitor.post("/t/dead/redrive", plan=other)
+        assert (answer.status, "letter 0:4 is another one" in answer.text) == (400, True)
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.delete_topics(["dead"])
+        broker.create_topic("dead", 1)
+        send(broker, "dead", *[(0, 1_000, b"new", b"{}", headers("orders", 9))] * LETTERS)
+        answer = await visitor.post("/t/dead/redrive", plan=plan)
+        assert (answer.status, "made again since the plan" in answer.text) == (400, True)
+        await visitor.post("/t/dead/redrive", plan=await plan_of(visitor, "0:0"))
+
+    visit(broker.bootstrap_servers, walk)
+    assert [each.key for each in read(broker, "orders")] == [b"new"]
+
+
+def test_run_ends_with_its_time(broker, monkeypatch):
+    """And says so; nothing was sent."""
+
+    async def walk(visitor: Visitor) -> None:
+        plan = await plan_of(visitor, "0:0")
+        monkeypatch.setattr(redriving, "LIMIT_MS", 0)
         assert "There was no time" in (await visitor.get("/t/dead/redrive")).text
-        await visitor.post("/t/dead/redrive", plan="0:0")
+        await visitor.post("/t/dead/redrive", plan=plan)
         assert "0 records sent back. The time was over" in (await visitor.get("/")).text
 
     visit(broker.bootstrap_servers, walk)
@@ -218,11 +255,13 @@ def test_rights_of_the_user_decide():
     with users_broker() as broker:
         with Admin(broker.bootstrap_servers, client("admin")) as admin:
             admin.create_acls([right("bob", "alice", ResourceType.TOPIC)])
+            topic_id = admin.describe_topics(["alice-orders"])["alice-orders"].topic_id
+        plan = f"{encode_uuid(topic_id)};0:0:00000000"
 
         async def walk(visitor: Visitor) -> None:
             await visitor.log_in("bob", password("bob"))
             answers = [await visitor.get("/t/alice-orders/redrive")]
-            answers.append(await visitor.post("/t/alice-orders/redrive", plan="0:0"))
+            answers.append(await visitor.post("/t/alice-orders/redrive", plan=plan))
             for answer in answers:
                 assert answer.status == 403
                 assert "Not authorized" in answer.text
