@@ -44,7 +44,7 @@ def test_topic_is_between_its_writers_and_readers(world: LagWorld):
         assert (second["producers"], second["readers"], second["written_ms"]) == (0, [], None)
         page = (await visitor.get("/flow?q=flow-")).text
         assert HOSTILE not in page
-        assert "2 of 2 now" in page
+        assert "2, 2 of them now" in page
         assert "nobody reads" in page
         assert "A broker tells no names of writers" in page
 
