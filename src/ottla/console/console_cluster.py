@@ -22,6 +22,7 @@ from ottla.clients.topic_offsets import ListOffsetsResult, OffsetSpec, list_offs
 from ottla.config.client_config import AdminConfig
 from ottla.console.asked import AskingClient, CountingNetwork
 from ottla.console.pacing import MOST_PAUSE_MS, SHARE, pause_after
+from ottla.console.places import Places
 from ottla.console.rates import Rates
 from ottla.console.refusals import NotFound
 from ottla.errors import ErrorCode, KafkaError
@@ -38,6 +39,8 @@ P = TypeVar("P")
 MAX_AGE_MS: Final = 30_000
 NEAR: Final = 5
 SEARCHES_AT_ONCE: Final = 2
+STREAMS_AT_ONCE, STREAMS_OF_USER = 60, 20
+EXPORTS_AT_ONCE, EXPORTS_OF_USER = 6, 2
 CLIENT_SETTINGS: Final = {
     "client.id": "ottla-console",
     "request.timeout.ms": "10000",
@@ -51,10 +54,9 @@ class SharedLimits:
 
     def __init__(self) -> None:
         self.searches = asyncio.Semaphore(SEARCHES_AT_ONCE)
-        self.open_streams = 0
-        """How many pages follow a topic now."""
+        self.streams = Places(STREAMS_AT_ONCE, STREAMS_OF_USER, "pages follow topics")
         self.redrives = asyncio.Semaphore(1)
-        self.open_exports = 0
+        self.exports = Places(EXPORTS_AT_ONCE, EXPORTS_OF_USER, "exports run")
         self.collecting = 0
         """How many clusters look at the brokers by themselves."""
 
@@ -85,6 +87,8 @@ class ConsoleCluster:
         self.settings = settings
         """Those of the console; no login is in them."""
         self._is_of_user = login is not None
+        self.user = (login or {}).get("sasl.username", "")
+        """The name of the user that is logged in; empty where the console has no logins."""
         self.schema_registry = settings.schema_registry
         self.limits = limits or SharedLimits()
         self.is_closed = False

@@ -8,12 +8,14 @@ An export that stops before its end says so in its last line, with the reason.
 from __future__ import annotations
 
 import asyncio
+import logging
 from base64 import b64encode
 from contextlib import aclosing
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 
 from ottla.console.export_formats import (
@@ -30,11 +32,13 @@ from ottla.console.page import ConsoleExport, ExportWindow, utf_8
 from ottla.console.record_query import cursor_text, record_query
 from ottla.console.record_search import search
 from ottla.console.records import TURN_BYTES, Shower, browse, size_of
-from ottla.console.refusals import TOO_MANY, NotFound, Refused
+from ottla.console.refusals import NotFound, Refused
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+
+    from starlette.types import Message, Receive, Scope, Send
 
     from ottla.console.console_cluster import ConsoleCluster
     from ottla.console.page import ConsolePage, Visit
@@ -43,10 +47,15 @@ if TYPE_CHECKING:
 MOST_ROWS: Final = 100_000
 MOST_BYTES: Final = 256 * 1024 * 1024
 MOST_MS: Final = 600_000
-EXPORTS_AT_ONCE: Final = 2
+STALLED_S: Final = 30.0
+"""How long a browser may take for the next piece."""
+PIECE_BYTES: Final = 65_536
+"""So much of an export waits for a browser that reads nothing."""
 BROWSED: Final = 5_000
 SEARCHED: Final = 10_000
 """Records of a window."""
+
+logger = logging.getLogger(__name__)
 
 
 def table_exports(pages: Iterable[ConsolePage]) -> list[ConsoleExport]:
@@ -93,6 +102,8 @@ async def record_windows(visit: Visit) -> AsyncIterator[ExportWindow]:
         ]
         cursor = cursor_text(found.left)
         rest = "" if cursor == before else cursor
+        if cursor and not rest:
+            notes.append(f"stopped here; the rest begins with before={cursor}")
         size = sum(map(size_of, found.records))
         yield ExportWindow(rows, notes, rest and f"before={rest}", size)
         if not rest:
@@ -117,37 +128,63 @@ RECORD_EXPORT: Final = ConsoleExport("/t/{topic}/records", record_windows, has_p
 
 async def export_answer(export: ConsoleExport, visit: Visit, form: str, name: str) -> Response:
     """The file of an export; it is refused for what its first window is refused for."""
-    if visit.cluster.limits.open_exports >= EXPORTS_AT_ONCE:
-        raise Refused(f"{EXPORTS_AT_ONCE} exports run already: wait for one of them.", TOO_MANY)
+    visit.cluster.limits.exports.check(visit.cluster.user)
     pieces = pieces_of(export, visit, form)
     first = await anext(pieces)
     headers = {"content-disposition": f'attachment; filename="{name}.{form}"'}
-    return StreamingResponse(begun(first, pieces), media_type=MEDIA_TYPES[form], headers=headers)
+    return ExportResponse(begun(first, pieces), media_type=MEDIA_TYPES[form], headers=headers)
 
 
-async def begun(first: bytes, pieces: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
+class ExportResponse(StreamingResponse):
+    """An answer that ends where its browser does not read on: others wait for its place."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_stalled = False
+
+        async def sending(message: Message) -> None:
+            nonlocal is_stalled
+            try:
+                async with asyncio.timeout(STALLED_S):
+                    await send(message)
+            except TimeoutError:
+                is_stalled = True
+                raise
+
+        async with aclosing(cast("AsyncGenerator[bytes]", self.body_iterator)):
+            try:
+                await super().__call__(scope, receive, sending)
+            except (TimeoutError, ClientDisconnect):
+                if not is_stalled:
+                    raise
+                logger.warning("an export has ended: nothing of it was read for %d s", STALLED_S)
+
+
+async def begun(first: bytes, pieces: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
     """The pieces of an answer whose first one is there."""
     async with aclosing(pieces):
-        yield first
+        for part in parts_of(first):
+            yield part
         async for piece in pieces:
-            yield piece
+            for part in parts_of(piece):
+                yield part
+
+
+def parts_of(piece: bytes) -> Iterator[bytes]:
+    """A piece in parts that a browser is waited for."""
+    return (piece[at : at + PIECE_BYTES] for at in range(0, len(piece), PIECE_BYTES))
 
 
 async def pieces_of(export: ConsoleExport, visit: Visit, form: str) -> AsyncGenerator[bytes]:
     """The bytes of the file."""
-    limits = visit.cluster.limits
-    limits.open_exports += 1
     windows = bounded(export.windows(visit), visit.cluster)
     pieces = parquet_pieces(windows, visit.cluster)
     if form != PARQUET:
         columns = RecordRow._fields if export.has_parquet else ()
         pieces = text_pieces(windows, CsvRows(columns) if form == CSV else JsonRows())
-    try:
+    with visit.cluster.limits.exports.taken(visit.cluster.user):
         async with aclosing(pieces):
             async for piece in pieces:
                 yield piece
-    finally:
-        limits.open_exports -= 1
 
 
 async def bounded(
@@ -155,12 +192,12 @@ async def bounded(
 ) -> AsyncGenerator[ExportWindow]:
     """The windows up to a number of rows, bytes and milliseconds; later errors become notes."""
     clock = cluster.runtime.clock
-    began_ms, rows, size = clock.monotonic_ms(), 0, 0
+    began_ms, rows, size, rest = clock.monotonic_ms(), 0, 0, ""
     try:
         async with aclosing(cast("AsyncGenerator[ExportWindow]", windows)) as found:
             async for window in found:
                 yield window
-                rows, size = rows + len(window.rows), size + window.size
+                rows, size, rest = rows + len(window.rows), size + window.size, window.rest
                 is_over = rows >= MOST_ROWS or size >= MOST_BYTES
                 if window.rest and (is_over or clock.monotonic_ms() - began_ms >= MOST_MS):
                     words = f"stopped after {rows:,} rows; the rest begins with {window.rest}"
@@ -169,7 +206,8 @@ async def bounded(
     except (NotFound, Refused, KafkaError) as error:
         if not rows:
             raise
-        yield ExportWindow((), [f"stopped after {rows:,} rows: {error.message}"])
+        words = f"; the rest begins with {rest}" if rest else ""
+        yield ExportWindow((), [f"stopped after {rows:,} rows: {error.message}{words}"])
 
 
 async def text_pieces(

@@ -40,7 +40,6 @@ EVENT_EVERY_MS: Final = 100
 STATE_EVERY_MS: Final = 1_000
 FAR_BEHIND: Final = 20_000
 """Records of a partition that wait: so many are passed over, as nobody could read them."""
-STREAMS_AT_ONCE: Final = 20
 AFTER_ERROR_MS: Final = 1_000
 SLICE_MS: Final = 20
 LOOKED_AT: Final = 1024 * 1024
@@ -51,23 +50,16 @@ logger = logging.getLogger(__name__)
 
 async def live(visit: Visit, render: Callable[[str, Data], str]) -> AsyncIterator[StreamEvent]:
     """Rows as events without a name, and `state` once a second; `end` with the reason to stop."""
-    if visit.cluster.limits.open_streams >= STREAMS_AT_ONCE:
-        yield StreamEvent(
-            "end", f"{STREAMS_AT_ONCE} pages follow topics already: close one of them"
-        )
-        return
-    visit.cluster.limits.open_streams += 1
     try:
-        async with LiveTail(visit) as tail:
-            async for event in tail.events(render):
-                yield event
+        with visit.cluster.limits.streams.taken(visit.cluster.user):
+            async with LiveTail(visit) as tail:
+                async for event in tail.events(render):
+                    yield event
     except (Refused, NotFound, KafkaError) as error:
         yield StreamEvent("end", error.message)
     except Exception as error:
         logger.exception("a live tail has failed")
         yield StreamEvent("end", f"{type(error).__name__}: {error}")
-    finally:
-        visit.cluster.limits.open_streams -= 1
 
 
 class LiveTail:

@@ -12,6 +12,7 @@ from visitor import Visitor, visit
 from ottla import Admin
 from ottla.console import live_tail as room
 from ottla.console.page import StreamEvent, Visit
+from ottla.console.places import Places
 from ottla.errors import ErrorCode, KafkaError
 
 
@@ -48,7 +49,7 @@ def test_records_appear_as_they_come(ottla_fresh_broker):
         again = events(visitor, last=state.id)
         assert "&lt;b&gt;new" in (await rows(again)).data
         await again.aclose()
-        assert visitor.app.cluster.limits.open_streams == 0
+        assert visitor.app.cluster.limits.streams.count == 0
 
     visit(ottla_fresh_broker.bootstrap_servers, walk)
 
@@ -101,8 +102,8 @@ def test_stream_ends_with_a_reason(ottla_fresh_broker, monkeypatch):
     async def walk(visitor: Visitor) -> None:
         event = await anext(events(visitor, q="value.a ="))
         assert (event.name, "value is missing" in event.data) == ("end", True)
-        monkeypatch.setattr(room, "STREAMS_AT_ONCE", 0)
-        assert "close one" in (await anext(events(visitor))).data
+        visitor.app.cluster.limits.streams = Places(1, 0, "pages follow topics")
+        assert "pages follow topics already" in (await anext(events(visitor))).data
 
     visit(ottla_fresh_broker.bootstrap_servers, walk)
 
@@ -217,6 +218,6 @@ def test_stream_ends_where_a_condition_fails(ottla_fresh_broker, monkeypatch):
         stream = events(visitor, last="0:0,1:0,2:0")
         ended = [event async for event in stream if event.name == "end"]
         assert [each.data for each in ended] == ["ZeroDivisionError: broken"]
-        assert visitor.app.cluster.limits.open_streams == 0
+        assert visitor.app.cluster.limits.streams.count == 0
 
     visit(ottla_fresh_broker.bootstrap_servers, walk)
