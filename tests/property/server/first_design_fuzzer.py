@@ -12,9 +12,8 @@ import zlib
 from collections import defaultdict
 from typing import Any
 
-from request_fuzzer import SETTLE_TURNS, Client, Watch
+from request_fuzzer import SETTLE_TURNS, DeafClient, Watch
 
-from ottla.security.principal import ANONYMOUS
 from ottla.testing import InProcessBroker
 
 SETTINGS: dict[str, Any] = {
@@ -113,29 +112,6 @@ class FirstDesignFuzzer:
         return bytes(harmed)
 
 
-class NotingClient(Client):
-    """It notes what it is sent."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(ANONYMOUS, number)
-        self.answers: list[bytes] = []
-        self.ended = 0
-
-    def send(self, parts: Any) -> None:
-        self.ended += 1
-        heads = [bytes(part) for part in parts if isinstance(part, bytes)]
-        size = sum(len(p) if isinstance(p, bytes) else p.size for p in parts)
-        assert int.from_bytes(heads[0][:4]) == size - 4, "the size in front is that of the answer"
-        self.answers.append(heads[0])
-
-    def no_response(self) -> None:
-        self.ended += 1
-
-    def close(self, reason: str = "") -> None:
-        self.ended += 1
-        super().close(reason)
-
-
 class FirstDesignWatch(Watch):
     """Hands frames to the listener of the first design."""
 
@@ -144,10 +120,9 @@ class FirstDesignWatch(Watch):
         self.listener = broker.broker.named("FirstDesign").listener
         self.slices = broker.broker.runtime.slices
 
-    async def _ask(self, frame: memoryview, client: Client) -> None:
-        client = NotingClient(client.number)
+    async def _ask(self, frame: memoryview, client: DeafClient) -> None:
         await asyncio.sleep(0)
-        asyncio.get_running_loop().call_soon(lambda: self.listener.on_request(client, frame))
+        asyncio.get_running_loop().call_soon(client.hand_over, self.listener, frame)
         idle = 0
         while idle < SETTLE_TURNS:
             await asyncio.sleep(0)

@@ -19,11 +19,15 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
+from apis_world import Client
+
 from ottla.errors import LocalProtocolError
+from ottla.network.connection import STOPPING, Connection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.header import encode_request
 from ottla.protocol.message import Request, request_class
 from ottla.protocol.types import Array, Bytes, Field, Fixed, Float64, Records, String, StructType
+from ottla.runtime import Buffer, File
 from ottla.security.principal import KafkaPrincipal
 from ottla.testing import InProcessBroker
 
@@ -137,42 +141,34 @@ def arrays_of(cls: StructType, version: int) -> Iterator[Field]:
                 yield from arrays_of(type_, version)
 
 
-class Client:
-    """What the broker sees of a client: enough of a connection for any handler."""
+class DeafClient(Client):
+    """It keeps nothing of an answer, which would count as memory of the request."""
 
-    def __init__(self, principal: KafkaPrincipal, number: int) -> None:
-        self.principal = principal
-        self.client_host, self.client_port = "10.0.0.1", 1
-        self.id, self.number = f"client-{number}", number
-        self.listener_name = "PLAINTEXT"
-        self.software = ("", "")
-        self.authenticator = None
-        self.is_answer_due = True
-        self.is_closing = False
-        self.operation: Any = None
-        self.transport = None
+    def __init__(self, principal: KafkaPrincipal) -> None:
+        super().__init__(principal)
+        self.head = b""
+        self.size = 0
 
-    def send(self, parts: Any) -> None:
-        """Nobody reads it."""
+    def has_output(self, connection: Connection) -> None:
+        connection.outgoing.flush(self, self.max_request_bytes)
+        self.ended += 1
+        if self.size:
+            assert int.from_bytes(self.head) == self.size - 4, "the size in front is the answer's"
+        if connection.muted & STOPPING:
+            connection.close(connection.close_reason)
 
-    def send_last(self, parts: Any, reason: str) -> None:
-        """Nobody reads it."""
+    def begin_close(self, connection: Connection) -> None:
+        self.ended += not self.size
+        super().begin_close(connection)
 
-    def no_response(self) -> None:
-        """The request has ended."""
+    def send(self, data: Buffer) -> int:
+        self.head += bytes(data[: 4 - len(self.head)])
+        self.size += len(data)
+        return len(data)
 
-    def mute_until(self, deadline_ms: int) -> None:
-        """A quota would hold it."""
-
-    def wait_for(self, operation: Any) -> None:
-        self.operation = operation
-
-    def close(self, reason: str = "") -> None:
-        """End what it waits for, as a connection does."""
-        self.is_closing = True
-        if self.operation is not None:
-            self.operation.cancel()
-            self.operation = None
+    def send_file(self, file: File, position: int, count: int) -> int:
+        self.size += count
+        return count
 
 
 class Watch:
@@ -181,26 +177,24 @@ class Watch:
     def __init__(self, broker: InProcessBroker) -> None:
         self.broker = broker
         self.worst = 0.0
-        self._numbers = 0
 
     def send(self, frame: bytes, principal: KafkaPrincipal) -> None:
         """Hand a request over, have its slices done, and hang up."""
-        self._numbers += 1
         received = memoryview(bytearray(frame))  # here, for it would count as work of the loop
-        self.broker.run(self._ask(received, Client(principal, self._numbers)))
+        self.broker.run(self._ask(received, DeafClient(principal)))
 
-    async def _ask(self, frame: memoryview, client: Client) -> None:
+    async def _ask(self, frame: memoryview, client: DeafClient) -> None:
         apis = self.broker.broker.apis
         if len(frame) > apis.max_frame_bytes(int.from_bytes(frame[:2], "big")):
             return  # the processor does not receive it
         await asyncio.sleep(0)  # so that the request has a step of its own
-        asyncio.get_running_loop().call_soon(lambda: apis.on_request(client, frame))
+        asyncio.get_running_loop().call_soon(client.hand_over, apis, frame)
         idle = 0
         while idle < SETTLE_TURNS:
             await asyncio.sleep(0)
             self.broker.broker.replica_manager.complete_delayed()
             idle = idle + 1 if apis.slices.is_idle else 0
-        client.close()
+        client.connection.close("the client hangs up")
 
 
 @contextmanager
