@@ -155,7 +155,7 @@ pure:  ## remove the compiled core
 	@find src -name '*.so' ! -name 'native_*' -delete
 
 test-compiled: compiled  ## the suites that run the core, over the compiled one
-	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync=target $(filter-out lint types tidy,$(DEFAULT))
+	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync=target system clients simulation unit-core property
 
 clean: pure  ## remove what the targets made
 	rm -rf $(VENV) .peers build dist demo-output site-output spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis
