@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from typing import Any, Final
+
+from ottla.network.http_calls import SUCCESS, HttpRequest, exchange, shown_url
+from ottla.runtime.clock import SystemClock
 
 LIMIT_S: Final = 30
 LARGEST_ANSWER: Final = 16 * 1024 * 1024
@@ -24,7 +25,9 @@ class ConnectRest:
     """Asks one worker; any worker of a cluster answers for all of them."""
 
     def __init__(self, url: str, limit_s: float = LIMIT_S) -> None:
-        self.url = url.rstrip("/")
+        self._address = url.rstrip("/")
+        self.url = shown_url(self._address)
+        """The address without the name and password that it may have."""
         self._limit_s = limit_s
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
@@ -33,18 +36,13 @@ class ConnectRest:
         Raises ConnectRefusedError where the worker refuses, OSError where none answers.
         """
         data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        request = HttpRequest(self._address + path, method, data)
+        answer = exchange(SystemClock(), request, LARGEST_ANSWER, self._limit_s)
+        if answer.status not in SUCCESS:
+            raise ConnectRefusedError(message_of(answer.body, answer.status), answer.status)
         try:
-            with urllib.request.urlopen(request, timeout=self._limit_s) as answer:
-                content = answer.read(LARGEST_ANSWER)
-        except urllib.error.HTTPError as error:
-            with error:
-                content = error.read(LARGEST_ANSWER)
-            raise ConnectRefusedError(message_of(content, error.code), error.code) from None
-        try:
-            return json.loads(content) if content else {}
-        except ValueError:
+            return json.loads(answer.body) if answer.body else {}
+        except (ValueError, RecursionError):
             raise OSError(f"{self.url} is no worker of Connect: its answer is no JSON") from None
 
 
@@ -52,5 +50,5 @@ def message_of(content: bytes, status: int) -> str:
     """The message in the answer of a worker that refuses."""
     try:
         return str(json.loads(content)["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return f"the worker answered with status {status}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from ottla.console.alert_rules import MOST_FOUND
-from ottla.console.http_calls import CALL_LIMIT_S, CallError, post_json
+from ottla.network.http_calls import CALL_LIMIT_S, CallError, post_json
 from ottla.runtime.scheduler import pause
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ class Webhook:
 
     def __init__(self, cluster: ConsoleCluster) -> None:
         self._runtime = cluster.runtime
+        self._calls = cluster.limits.calls
         self._settings = cluster.settings
         self._waiting: deque[bytes] = deque()
         self._has_work = asyncio.Event()
@@ -134,7 +135,7 @@ class Webhook:
         post = partial(post_json, runtime.clock, self._settings.webhook, body, CALL_LIMIT_S)
         for pause_ms in (*RETRIES_MS, None):
             try:
-                await runtime.background.run(post)
+                await self._calls.run(post)
             except CallError as error:
                 self._error = str(error)
             else:

@@ -14,6 +14,7 @@ from ottla.console.overview import Attention
 from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit
 from ottla.console.refusals import NotFound, Refused
 from ottla.console.row_window import WINDOW, RowWindow
+from ottla.network.http_calls import shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -63,7 +64,7 @@ async def ask(visit: Visit, method: str, path: str) -> Any:
     """A worker's answer; Refused with its reason, or because none is there."""
     rest = ConnectRest(visit.settings.connect, LIMIT_S)
     try:
-        return await visit.cluster.runtime.background.run(lambda: rest.ask(method, path))
+        return await visit.cluster.limits.calls.run(lambda: rest.ask(method, path))
     except ConnectRefusedError as error:
         if error.status == NOT_THERE:
             raise NotFound(error.message) from None
@@ -82,7 +83,7 @@ async def connectors(visit: Visit) -> Data:
     shown_ones = sorted((e for e in every if window.has(e.name)), key=SORTS[window.sort])
     return {
         **window.data(len(shown_ones), len(every)),
-        "url": visit.settings.connect,
+        "url": shown_url(visit.settings.connect),
         "rows": shown_ones[window.first : window.first + WINDOW],
         "failed": sum(bool(each.failed) or each.state == "FAILED" for each in every),
     }

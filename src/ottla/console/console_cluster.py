@@ -21,6 +21,7 @@ from ottla.clients.metadata import Cluster, Metadata, TopicInfo
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetSpec, list_offsets
 from ottla.config.client_config import AdminConfig
 from ottla.console.asked import AskingClient, CountingNetwork
+from ottla.console.call_threads import CallThreads
 from ottla.console.pacing import MOST_PAUSE_MS, SHARE, pause_after
 from ottla.console.places import Places
 from ottla.console.rates import Rates
@@ -57,6 +58,7 @@ class SharedLimits:
         self.streams = Places(STREAMS_AT_ONCE, STREAMS_OF_USER, "pages follow topics")
         self.redrives = asyncio.Semaphore(1)
         self.exports = Places(EXPORTS_AT_ONCE, EXPORTS_OF_USER, "exports run")
+        self.calls = CallThreads()
         self.collecting = 0
         """How many clusters look at the brokers by themselves."""
 

@@ -12,8 +12,8 @@ from functools import partial
 from math import isfinite, nan
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.console.http_calls import CALL_LIMIT_S, CallError, read_text, shown_url
 from ottla.console.lag_history import LOOK_MS, Recent, Ring
+from ottla.network.http_calls import CALL_LIMIT_S, CallError, read_text, shown_url
 from ottla.runtime.scheduler import pause
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class MetricSamples:
         began_ms = runtime.clock.monotonic_ms()
         text = reason = ""
         try:
-            text = await runtime.background.run(read)
+            text = await self._cluster.limits.calls.run(read)
         except CallError as error:
             reason = f"{shown_url(url)}: {error}"
         return text, reason, runtime.clock.monotonic_ms() - began_ms

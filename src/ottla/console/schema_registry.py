@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.clients.connect_rest import ConnectRefusedError, ConnectRest
@@ -54,7 +53,7 @@ class SchemaRegistry:
             for number in sorted(missing)[:MOST_ASKED]:
                 try:
                     read = await self._ask(number)
-                except (OSError, HTTPException):  # nothing answers: the others would wait as long
+                except OSError:  # nothing answers: the others would wait as long
                     self._known |= dict.fromkeys(missing, (now_ms, None))
                     break
                 self._known[number] = (now_ms, read)
@@ -76,7 +75,7 @@ class SchemaRegistry:
         path = f"/schemas/ids/{number}"
         work = partial(self._rest.ask, "GET", path)
         try:
-            return reader_of(await self._cluster.runtime.background.run(work))
+            return reader_of(await self._cluster.limits.calls.run(work))
         except (ConnectRefusedError, ValueError):
             return None
 

@@ -22,6 +22,8 @@ class Worker(BaseHTTPRequestHandler):
             "/refused": (409, b'{"error_code": 409, "message": "a rebalance"}'),
             "/broken": (500, b"<html>"),
             "/page": (200, b"<html>"),
+            "/deep": (200, b"[" * 100_000),
+            "/elsewhere": (307, b""),
             "/empty": (200, b""),
         }
         echo = json.dumps({"body": body}).encode()
@@ -52,7 +54,11 @@ def test_body_and_answer_are_json(rest):
 
 @pytest.mark.parametrize(
     ("path", "status", "message"),
-    [("/refused", 409, "a rebalance"), ("/broken", 500, "the worker answered with status 500")],
+    [
+        ("/refused", 409, "a rebalance"),
+        ("/broken", 500, "the worker answered with status 500"),
+        ("/elsewhere", 307, "the worker answered with status 307"),
+    ],
 )
 def test_refusal_has_the_words_of_the_worker(rest, path, status, message):
     """Or its status, where it has no words."""
@@ -63,7 +69,8 @@ def test_refusal_has_the_words_of_the_worker(rest, path, status, message):
 
 def test_server_that_is_no_worker_is_an_error(rest):
     """As is one that does not answer."""
-    with pytest.raises(OSError, match="is no worker of Connect"):
-        rest.ask("POST", "/page")
+    for path in ("/page", "/deep"):
+        with pytest.raises(OSError, match="is no worker of Connect"):
+            rest.ask("POST", path)
     with pytest.raises(OSError, match="refused"):
         ConnectRest("http://127.0.0.1:1").ask("GET", "/")

@@ -11,7 +11,7 @@ from ottla.console import alert_book
 from ottla.console.alert_book import MOST_IN_A_CALL, WAITING_CALLS, AlertBook, Webhook, body_of
 from ottla.console.alert_rules import MOST_FOUND, AlertFinding
 from ottla.console.console_settings import ConsoleSettings
-from ottla.console.http_calls import CallError
+from ottla.network.http_calls import CallError
 
 
 def findings(*names: str) -> list[AlertFinding]:
@@ -63,7 +63,7 @@ class Parts:
 
     def __init__(self, url: str) -> None:
         self.settings = ConsoleSettings("kafka:9092", webhook=url)
-        self.runtime = self.background = self.scheduler = self
+        self.runtime = self.limits = self.calls = self.scheduler = self
         self.clock = None
 
     async def run(self, work):

@@ -8,9 +8,9 @@ import pytest
 
 from ottla.console import metrics_samples
 from ottla.console.console_settings import ConsoleSettings
-from ottla.console.http_calls import CallError
 from ottla.console.lag_history import LOOK_MS
 from ottla.console.metrics_samples import MetricSamples, labels_of, rates_of, samples_of
+from ottla.network.http_calls import CallError
 
 PAGE = """# HELP kafka_in_total Bytes in.
 # TYPE kafka_in_total counter
@@ -40,7 +40,7 @@ class Parts:
     def __init__(self, *urls: str) -> None:
         self.settings = ConsoleSettings("", metrics=urls)
         self.clock = Clock()
-        self.runtime = self.background = self
+        self.runtime = self.limits = self.calls = self
 
     async def run(self, work):
         return work()

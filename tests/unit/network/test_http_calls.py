@@ -9,11 +9,11 @@ from typing import ClassVar
 
 import pytest
 
-from ottla.console import http_calls
-from ottla.console.http_calls import CallError, post_json, read_text, shown_url
+from ottla.network.http_calls import CallError, post_json, read_text, shown_url
 from ottla.runtime.clock import SystemClock
 
 CLOCK = SystemClock()
+DRIPS = {"letters": b"2", "continued": b"100 Continue\r\n\r\nHTTP/1.1 "}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -26,6 +26,8 @@ class Handler(BaseHTTPRequestHandler):
         kind = self.path.strip("/")
         if kind == "silent":
             self.over.wait(30)
+        elif kind in DRIPS:
+            self.drip(DRIPS[kind])
         elif kind == "redirect":
             self.send_response(302)
             self.send_header("location", "/short")
@@ -42,6 +44,14 @@ class Handler(BaseHTTPRequestHandler):
         self.seen.append((self.path, self.headers.get("authorization", ""), body))
         self.send_response(500 if self.path == "/broken" else 204)
         self.end_headers()
+
+    def drip(self, piece: bytes) -> None:
+        try:
+            self.wfile.write(b"HTTP/1.1 ")
+            while not self.over.wait(0.02):
+                self.wfile.write(piece)
+        except OSError:
+            pass  # it was too late
 
     def send(self, kind: str) -> None:
         try:
@@ -62,7 +72,7 @@ def address() -> Iterator[str]:
     Handler.over.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
         thread.start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         Handler.over.set()
@@ -74,15 +84,16 @@ def address() -> Iterator[str]:
     ("path", "reason"),
     [
         ("silent", "timed out"),
-        ("slow", "has not sent all of its answer in time"),
+        ("letters", "timed out"),
+        ("continued", "timed out"),
+        ("slow", "no whole answer in 0.3 s"),
         ("endless", "answers more than 100,000 bytes"),
         ("redirect", "answers 302"),
         ("rubbish", "rubbish"),
     ],
 )
-def test_call_ends_whatever_the_server_does(address, monkeypatch, path, reason):
+def test_call_ends_whatever_the_server_does(address, path, reason):
     """The reason has no secret that may be in the address."""
-    monkeypatch.setattr(http_calls, "SILENCE_S", 0.2)
     url = address.replace("//", "//me:secret@") + f"/{path}"
 
     with pytest.raises(CallError, match=reason) as failed:
@@ -105,4 +116,12 @@ def test_nobody_listens():
     """It is said at once."""
     with pytest.raises(CallError, match="refused"):
         read_text(CLOCK, "http://127.0.0.1:9/metrics", 100, 5)
+    with pytest.raises(CallError, match="must begin with http"):
+        read_text(CLOCK, "file:///etc/hostname", 100, 5)
     assert shown_url("https://a:b@host:1/x?y") == "https://host:1/x?y"
+
+
+def test_proxy_of_the_environment_is_not_asked(address, monkeypatch):
+    """The password of the address would go there."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert read_text(CLOCK, f"{address}/short", 100, 5) == "all"
