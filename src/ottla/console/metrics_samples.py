@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from functools import partial
+from itertools import islice
 from math import isfinite, nan
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ottla.console.console_cluster import ConsoleCluster
+    from ottla.runtime import Clock
 
 MOST_BYTES: Final = 16 * 1024 * 1024
 MOST_SERIES: Final = 5_000
@@ -27,8 +29,15 @@ MOST_READ: Final = 50_000
 SLOTS: Final = 120
 LONGEST_LINE: Final = 4_096
 LINE: Final = re.compile(
-    r"(?P<name>[A-Za-z_:][\w:]*)[ \t]*(?P<labels>\{.*\})?[ \t]+(?P<value>\S+)(?:[ \t]+-?\d+)?[ \t]*"
+    r"(?P<name>[A-Za-z_:][\w:]*+)(?:[ \t]*+(?P<labels>\{.*\}))?"
+    r"[ \t]++(?P<value>\S++)(?:[ \t]++-?\d++)?[ \t]*+"
 )
+"""Of a line that does not match, each letter is looked at a few times: no two repetitions that
+stand side by side take the same letters."""
+TEXT_LINE: Final = re.compile(r"[^\n]+")
+LABEL: Final = re.compile(r'\b([A-Za-z_]\w*+)="((?:[^"\\]|\\.)*+)"')
+PIECE: Final = 1_000
+"""Lines and samples between two turns of other work."""
 ABOUT: Final = re.compile(r"# (?P<kind>HELP|TYPE) (?P<name>[A-Za-z_:][\w:]*) (?P<text>.*)")
 
 
@@ -47,6 +56,15 @@ class MetricSample(NamedTuple):
         except ValueError:
             return None
         return found if isfinite(found) else None
+
+
+class MetricsText(NamedTuple):
+    """A page of metrics in its parts; `error` is the reason why there is none."""
+
+    samples: Sequence[MetricSample] = ()
+    help: Mapping[str, str] = {}
+    types: Mapping[str, str] = {}
+    error: str = ""
 
 
 class EndpointState(NamedTuple):
@@ -85,39 +103,39 @@ class MetricSamples:
         Returns the ms that the slowest answer took: an endpoint that hangs costs no broker time,
         and the others are read as often as without it.
         """
-        found = await asyncio.gather(*(self._text_of(each) for each in self._urls))
+        found = await asyncio.gather(*(self._answer_of(each) for each in self._urls))
         now_ms = self._cluster.runtime.clock.now_ms()
-        self.samples, self.states = {}, []
-        for url, (text, error, _) in zip(map(shown_url, self._urls), found, strict=True):
-            samples = self._take(text)
-            shown = samples[:MOST_READ]
-            self.states.append(EndpointState(url, error, len(shown), len(samples) > len(shown)))
-            for each in shown:
-                self.samples[url, each.series] = each
+        samples: dict[tuple[str, str], MetricSample] = {}
+        states = []
+        for url, (text, _) in zip(map(shown_url, self._urls), found, strict=True):
+            kept = text.samples[:MOST_READ]
+            states.append(EndpointState(url, text.error, len(kept), len(text.samples) > len(kept)))
+            self._know(text)
+            for index, each in enumerate(kept):
+                samples[url, each.series] = each
                 self._note(now_ms, (url, each.series), each.value)
-            await asyncio.sleep(0)  # pages are not kept waiting for all of them
-        return max((took_ms for _, error, took_ms in found if not error), default=0)
+                if not index % PIECE:
+                    await asyncio.sleep(0)  # pages are not kept waiting for all of them
+        self.samples, self.states = samples, states
+        return max((took_ms for text, took_ms in found if not text.error), default=0)
 
-    async def _text_of(self, url: str) -> tuple[str, str, int]:
-        """The text, the reason of a failure or none, and the ms that it took."""
+    async def _answer_of(self, url: str) -> tuple[MetricsText, int]:
+        """The answer of an endpoint, and the ms that it took."""
         runtime = self._cluster.runtime
-        read = partial(read_text, runtime.clock, url, MOST_BYTES, CALL_LIMIT_S)
+        read = partial(metrics_text, runtime.clock, url)
         began_ms = runtime.clock.monotonic_ms()
-        text = reason = ""
         try:
             text = await self._cluster.limits.calls.run(read)
         except CallError as error:
-            reason = f"{shown_url(url)}: {error}"
-        return text, reason, runtime.clock.monotonic_ms() - began_ms
+            text = MetricsText(error=f"{shown_url(url)}: {error}")
+        return text, runtime.clock.monotonic_ms() - began_ms
 
-    def _take(self, text: str) -> list[MetricSample]:
-        for kind, name, words in abouts_of(text):
-            (self.help if kind == "HELP" else self.types)[name] = words[:LONGEST_LINE]
-        while len(self.help) > MOST_READ:
-            del self.help[next(iter(self.help))]
-        while len(self.types) > MOST_READ:
-            del self.types[next(iter(self.types))]
-        return samples_of(text)
+    def _know(self, text: MetricsText) -> None:
+        """Keep the words of help and the types, the newest ones where they are too many."""
+        for known, found in ((self.help, text.help), (self.types, text.types)):
+            known.update(found)
+            while len(known) > MOST_READ:
+                del known[next(iter(known))]
 
     def _note(self, now_ms: int, key: tuple[str, str], value: float | None) -> None:
         ring = self._rings.touch(key, metric_ring, now_ms)
@@ -158,13 +176,22 @@ def rates_of(points: Sequence[tuple[int, float | None]]) -> list[float | None]:
     return found
 
 
+def metrics_text(clock: Clock, url: str) -> MetricsText:
+    """The page of metrics at an address, for a thread that may wait; CallError for none."""
+    text = read_text(clock, url, MOST_BYTES, CALL_LIMIT_S)
+    abouts = list(abouts_of(text))
+    return MetricsText(
+        samples_of(text),
+        {name: words for kind, name, words in abouts if kind == "HELP"},
+        {name: words for kind, name, words in abouts if kind == "TYPE"},
+    )
+
+
 def samples_of(text: str) -> list[MetricSample]:
     """The series of a page of metrics; lines that are none are left out, as is what is too much."""
     found = []
-    for line in text.split("\n"):
-        if line.startswith("#") or len(line) > LONGEST_LINE:
-            continue
-        match = LINE.fullmatch(line.rstrip("\r"))
+    for line in lines_of(text):
+        match = None if line.startswith("#") else LINE.fullmatch(line)
         if match is not None:
             found.append(MetricSample(match["name"] + (match["labels"] or ""), match["value"]))
             if len(found) > MOST_READ:
@@ -173,12 +200,20 @@ def samples_of(text: str) -> list[MetricSample]:
 
 
 def abouts_of(text: str) -> Iterator[tuple[str, str, str]]:
-    """Kind, name and words of the lines of help and of types."""
-    for line in text.split("\n"):
-        if line.startswith("# ") and (match := ABOUT.match(line[:LONGEST_LINE])):
-            yield match["kind"], match["name"], match["text"]
+    """Kind, name and words of the lines of help and of types, as far as these are read."""
+    lines = (line for line in lines_of(text) if line.startswith("# "))
+    found = (match for match in map(ABOUT.match, lines) if match)
+    for match in islice(found, 2 * MOST_READ):
+        yield match["kind"], match["name"], match["text"]
+
+
+def lines_of(text: str) -> Iterator[str]:
+    """The lines of a page, without those that are too long."""
+    for found in TEXT_LINE.finditer(text):
+        if found.end() - found.start() <= LONGEST_LINE:
+            yield found.group().rstrip("\r")
 
 
 def labels_of(series: str) -> Mapping[str, str]:
     """The labels of a series, as they are written."""
-    return dict(re.findall(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"', series.partition("{")[2]))
+    return dict(LABEL.findall(series.partition("{")[2]))

@@ -9,7 +9,7 @@ import pytest
 from ottla.console import metrics_samples
 from ottla.console.console_settings import ConsoleSettings
 from ottla.console.lag_history import LOOK_MS
-from ottla.console.metrics_samples import MetricSamples, labels_of, rates_of, samples_of
+from ottla.console.metrics_samples import LINE, MetricSamples, labels_of, rates_of, samples_of
 from ottla.network.http_calls import CallError
 
 PAGE = """# HELP kafka_in_total Bytes in.
@@ -68,6 +68,15 @@ def test_text_is_read_line_by_line():
     assert [each.text for each in samples] == ["9007199254740993", "3", "NaN", "+Inf", "true"]
     assert [each.value for each in samples] == [9007199254740992.0, 3.0, None, None, None]
     assert labels_of(samples[0].series) == {"topic": "a b", "quote": '\\"}'}
+
+
+@pytest.mark.parametrize("times", [100_000, 200_000])
+@pytest.mark.parametrize("piece", [" ", "} ", "{} x", " 1", " {", "} 1 1"])
+def test_line_is_read_in_the_time_of_its_length(times, piece):
+    """No line of an endpoint makes the pattern try a number of ways that grows as the square."""
+    assert LINE.fullmatch("a" + piece * times + "}\0 x y") is None
+    assert LINE.fullmatch("a{" + piece * times + "\0 x y") is None
+    assert labels_of("a{" + "b" * times) == {}
 
 
 def test_too_much_text_is_cut(monkeypatch):
