@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from ottla.clients.consumer.consumer_record import ConsumerRecord
 
+REDRIVE_GROUP: Final = "connect-redrive-"
+"""The group that remembers the letters of a queue that were sent back is this and its name."""
 LARGEST_LETTER: Final = 16 << 20
 """A letter is larger than its record: the broker says whether its topic has room."""
 HEADER_PREFIX: Final = "__connect.errors."

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from ottla.clients.consumer.consumer import Consumer
 from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.clients.dead_letter_headers import REDRIVE_GROUP
 from ottla.clients.letter_families import (
     FAMILIES,
     PIPELINES,
@@ -229,7 +230,7 @@ def topic_id_of(consumer: Consumer, queue: str) -> str:
 
 def group_of(queue: str) -> str:
     """The group, and the transactional id, by which is known what was sent back."""
-    return f"connect-redrive-{queue}"
+    return REDRIVE_GROUP + queue
 
 
 RESERVED: Final = tuple(p for family in FAMILIES if family.reserved for p in family.prefixes)

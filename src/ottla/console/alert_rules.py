@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.clients.dead_letter_headers import REDRIVE_GROUP
 from ottla.console.group_pages import group_path
 from ottla.console.lag_causes import count, duration
 from ottla.console.overview import in_danger
@@ -61,7 +62,7 @@ class DiskSample(NamedTuple):
 
 def behind(groups: Iterable[GroupLag], limit_s: int) -> list[AlertFinding]:
     """Groups whose next record has waited for longer, those that wait longest first."""
-    late = [each for each in groups if each.total and each.seconds >= limit_s]
+    late = [each for each in groups if is_late(each, limit_s)]
     late.sort(key=lambda each: (-each.seconds, each.group))
     return [
         AlertFinding(
@@ -74,9 +75,19 @@ def behind(groups: Iterable[GroupLag], limit_s: int) -> list[AlertFinding]:
     ]
 
 
+def is_late(each: GroupLag, limit_s: int) -> bool:
+    """Whether records wait for the group for so long.
+
+    None wait for a group that remembers which letters of a queue were sent back: they go when
+    somebody sends them.
+    """
+    is_redrive = [each.group] == [REDRIVE_GROUP + topic for topic in each.lag]
+    return each.total > 0 and each.seconds >= limit_s and not is_redrive
+
+
 def stuck(groups: Mapping[str, GroupLag], history: LagHistory, limit_s: int) -> list[AlertFinding]:
     """Groups that have committed one offset for longer, while records were there to read."""
-    late = {name for name, each in groups.items() if each.total and each.seconds >= limit_s}
+    late = {name for name, each in groups.items() if is_late(each, limit_s)}
     found: dict[str, AlertFinding] = {}
     for group, partition, commits in history.commits_of(late):
         ends = history.ends(partition)

@@ -37,6 +37,23 @@ def test_groups_that_are_behind_for_long():
     assert found[1].text == "group b is 5 min behind, by 5 records"
 
 
+def test_letters_that_wait_in_a_queue_are_no_lag():
+    """Of the group that remembers which were sent back; of others with such a name they are."""
+    groups = [
+        group(name, 5, 900) for name in ("connect-redrive-orders", "connect-redrive-x", "orders")
+    ]
+    late = ["connect-redrive-x", "orders"]
+    assert [each.subject for each in behind(groups, 300)] == late
+
+    history = LagHistory()
+    for step in range(51):
+        history.record_ends(BEGIN_MS + step * LOOK_MS, {ORDERS: 20})
+        for each in groups:
+            history.record_commits(BEGIN_MS + step * LOOK_MS, each.group, {ORDERS: 10})
+    found = stuck({each.group: each for each in groups}, history, 240)
+    assert [each.subject for each in found] == late
+
+
 @pytest.mark.parametrize(
     ("ends", "commits", "is_stuck"),
     [
