@@ -1,17 +1,16 @@
 """Rows as CSV (RFC 4180), JSON lines, and Parquet where pyarrow is installed.
 
 A spreadsheet takes a cell for a formula that begins with one of a few signs, and such a formula can
-start programs: in CSV these cells get an apostrophe, unless they are numbers. JSON lines have every
-text as it is. A note, such as where an export has stopped, is the last line.
+start programs: in CSV these cells get an apostrophe, unless they are numbers or base64. So do parts
+of cells behind a semicolon, at which some spreadsheets part lines, also within quotes. JSON lines
+have every text as it is. A note, such as where an export has stopped, is the last line.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from importlib.util import find_spec
-from io import StringIO
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -29,6 +28,12 @@ MEDIA_TYPES: Final = {
 NAMES: Final = {CSV: "CSV", JSON_LINES: "JSON lines", PARQUET: "Parquet"}
 FORMULA: Final = re.compile(r"[\s\x00-\x1f\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
 """The beginning of a cell that a spreadsheet may run; it knows signs of full width as well."""
+AFTER_SEMICOLON: Final = re.compile(r"(;[\s\x00-\x1f\ufeff\"]*)(?=[=+\-@\uff1d\uff0b\uff0d\uff20])")
+"""Where a part of a cell begins like a formula; quotes, doubled in CSV, may be passed over."""
+QUOTED: Final = re.compile('[",;\t\r\n]')
+"""Characters of cells that are quoted: those that part cells for one reader or another."""
+BASE64: Final = "base64"
+"""The encoding of a cell that no spreadsheet can run, as it has no brackets to call with."""
 PLAIN_NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 LINE_ENDS: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 """Characters of JSON texts that some readers take for the end of a line."""
@@ -45,30 +50,25 @@ class CsvRows:
 
     def __init__(self, columns: Sequence[str] = ()) -> None:
         self._columns = list(columns)
-        self._text = StringIO()
-        self._writer = csv.writer(self._text)
-        if columns:
-            self._writer.writerow(columns)
+        self._head = csv_line(columns) if columns else ""
 
     def text_of(self, rows: Iterable[Any]) -> str:
         """The lines of a window, before the first one with the names of the columns."""
+        lines = []
         for row in map(fields_of, rows):
             if not self._columns:
                 self._columns = list(row)
-                self._writer.writerow(self._columns)
-            self._writer.writerow([csv_cell(row.get(name)) for name in self._columns])
-        return self._taken()
+                self._head = csv_line(self._columns)
+            lines.append(csv_line([cell_of(row, name) for name in self._columns]))
+        return self._taken("".join(lines))
 
     def note(self, text: str) -> str:
         """The line of a note."""
-        self._writer.writerow([f"# {text}"])
-        return self._taken()
+        return self._taken(csv_line([csv_cell(f"# {text}")]))
 
-    def _taken(self) -> str:
-        text = self._text.getvalue()
-        self._text.seek(0)
-        self._text.truncate()
-        return text
+    def _taken(self, lines: str) -> str:
+        head, self._head = self._head, ""
+        return head + lines
 
 
 class JsonRows:
@@ -94,6 +94,24 @@ def fields_of(row: Any) -> Mapping[str, Any]:
     return found
 
 
+def csv_line(cells: Sequence[str]) -> str:
+    """A line of CSV; one with a single empty cell is not an empty line."""
+    if list(cells) == [""]:
+        return '""\r\n'
+    return ",".join(map(quoted, cells)) + "\r\n"
+
+
+def quoted(cell: str) -> str:
+    """The cell, within quotes where a reader might part it."""
+    return '"' + cell.replace('"', '""') + '"' if QUOTED.search(cell) else cell
+
+
+def cell_of(row: Mapping[str, Any], name: str) -> str:
+    """A column of a row as a cell; base64 as it is."""
+    value = row.get(name)
+    return str(value) if row.get(f"{name}_encoding") == BASE64 else csv_cell(value)
+
+
 def csv_cell(value: Any) -> str:
     """A value as a cell, which is no formula; empty for None."""
     if value is None:
@@ -101,9 +119,10 @@ def csv_cell(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
+        text = json.dumps(value, ensure_ascii=False)
+        return text.replace(";", "\\u003b") if AFTER_SEMICOLON.search(text) else text
     is_formula = FORMULA.match(value) and not PLAIN_NUMBER.fullmatch(value)
-    return f"'{value}" if is_formula else value
+    return "'" * bool(is_formula) + AFTER_SEMICOLON.sub(r"\1'", value)
 
 
 class RecordRow(NamedTuple):

@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 
 from ottla.console.export_formats import (
+    BASE64,
     CSV,
     MEDIA_TYPES,
     PARQUET,
@@ -279,4 +280,4 @@ def text_of(data: bytes | None) -> tuple[str | None, str]:
     try:
         return data.decode(), "utf-8"
     except UnicodeDecodeError:
-        return b64encode(data).decode(), "base64"
+        return b64encode(data).decode(), BASE64

@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.console.export_formats import CsvRows, JsonRows, csv_cell, formats
+from ottla.console.export_formats import CsvRows, JsonRows, RecordRow, csv_cell, formats
+from ottla.console.exporting import record_row
+from ottla.console.record_source import FoundRecord
 
 
 class Line(NamedTuple):
@@ -41,6 +43,35 @@ def test_formula_becomes_text(text):
 def test_other_values_stay_as_they_are(value, cell):
     """Numbers too, with a sign or without."""
     assert csv_cell(value) == cell
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        *(("a;=1", "a;'=1"), (";@now()", ";'@now()"), ("a; \t+1;-2", "a; \t'+1;'-2")),
+        *((';"=1', ";\"'=1"), ("=1;=2", "'=1;'=2"), ("a;b=1", "a;b=1"), ("-5", "-5")),
+        (["a;=1", "é"], '["a\\u003b=1", "é"]'),
+    ],
+)
+def test_part_behind_a_semicolon_is_no_formula(value, cell):
+    """As spreadsheets of many countries part cells there; JSON stays the same JSON."""
+    assert csv_cell(value) == cell
+
+
+def test_cell_with_a_semicolon_is_quoted():
+    """And a note is no formula either."""
+    rows = CsvRows()
+    text = rows.text_of([{"a": 'b;"c"', "d": "e"}]) + rows.note("f;=g")
+    assert text == 'a,d\r\n"b;""c""",e\r\n"# f;\'=g"\r\n'
+    assert CsvRows(["a"]).text_of([{"a": None}]) == 'a\r\n""\r\n'
+
+
+def test_base64_stays_as_it_is():
+    """It comes back as the bytes that it was."""
+    row = record_row("t", FoundRecord(0, 1, 2, b"\xfb\xff", b"+SUM(A1)", ()))
+    (line,) = csv.DictReader(StringIO(CsvRows(RecordRow._fields).text_of([row])))
+    assert (line["key"], line["key_encoding"]) == ("+/8=", "base64")
+    assert line["value"] == "'+SUM(A1)"
 
 
 def test_csv_comes_back_as_it_was():
