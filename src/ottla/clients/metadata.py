@@ -21,8 +21,9 @@ from ottla.protocol.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from ottla.protocol.topic_name import is_topic_name, validate_topic_name
 from ottla.runtime.scheduler import pause, within
-from ottla.structs import NO_EPOCH, NO_LEADER, NO_UUID, Node, TopicPartition, Value, field
+from ottla.structs import NO_EPOCH, NO_LEADER, NO_UUID, Node, TopicPartition, Value, field, replace
 
 MOST_FORMER_IDS: Final = 10
 """How many ids of deleted topics of one name are remembered, to know outdated metadata."""
@@ -124,6 +125,7 @@ class Metadata:
 
     async def topic(self, name: str, deadline: Deadline) -> TopicInfo:
         """An existing topic; waits while it may be auto-created or lacks a leader."""
+        validate_topic_name(name)
         self.want([name])
         failures = 0
         while True:
@@ -246,11 +248,17 @@ class Metadata:
         return any(len(topic.available) < len(topic.partitions) for topic in topics)
 
     async def fetch(self, topics: Collection[str] | None) -> Cluster:
-        """Fetch metadata of these topics (None: all) once, from any broker that can be reached."""
+        """Fetch metadata of these topics (None: all) once, from any broker that can be reached.
+
+        Names that no topic may have are not asked for, as some cannot be encoded: they are errors
+        of their own in the result.
+        """
         deadline = Deadline(self._runtime.clock, self._client.config.request_timeout_ms)
         connection = await self._client.any_ready(deadline)
         request = MetadataRequest(
-            topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+            topics=None
+            if topics is None
+            else [MetadataRequestTopic(name=name) for name in topics if is_topic_name(name)]
         )
         version = connection.version_of(MetadataRequest, low=1)
         if version >= FIRST_VERSION_WITH_AUTO_CREATE:
@@ -259,7 +267,7 @@ class Metadata:
         answer = cast(MetadataResponse, response)
         if answer.error_code:
             raise KafkaError.of(ErrorCode.of(answer.error_code), "the cluster's metadata")
-        return Cluster.of(answer, self.cluster)
+        return Cluster.of(answer, self.cluster).with_invalid(topics or ())
 
 
 class PartitionInfo(NamedTuple):
@@ -362,6 +370,16 @@ class Cluster(Value, frozen=True):
                 topics[name] = _topic_info(name, topic, known)
         nodes = {n.node_id: Node(n.node_id, n.host, n.port, n.rack) for n in response.brokers}
         return cls(response.cluster_id, response.controller_id, nodes, topics)
+
+    def with_invalid(self, names: Iterable[str]) -> Cluster:
+        """The same with an error for each of the names that no topic may have."""
+        error = ErrorCode.INVALID_TOPIC_EXCEPTION
+        invalid = {
+            name: TopicInfo(name, NO_UUID, False, {}, error)
+            for name in names
+            if not is_topic_name(name)
+        }
+        return replace(self, topics={**self.topics, **invalid}) if invalid else self
 
 
 def _topic_info(name: str, topic: MetadataResponseTopic, known: TopicInfo | None) -> TopicInfo:

@@ -13,7 +13,7 @@ from ottla.controller.racks import Assignment
 from ottla.controller.topic_assignment import Racks, RandRange, assign_new_topic, check_assignment
 from ottla.controller.topic_names import refuse_collision
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.log_files import validate_topic_name
+from ottla.protocol.topic_name import validate_topic_name
 from ottla.structs import BROKER_DEFAULT, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Value, field
 
 Replicas = Mapping[int, tuple[int, ...]]

@@ -32,7 +32,7 @@ from ottla.controller.topic_assignment import (
 )
 from ottla.controller.topic_names import refuse_internal
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.log_files import validate_topic_name
+from ottla.protocol.topic_name import validate_topic_name
 from ottla.registry import paths
 from ottla.registry.tree import NodeExistsError, NoNodeError, RegistryFailedError, Watch
 from ottla.registry.znodes import TopicNode

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.topic_name import MAX_TOPIC_NAME_LENGTH
 from ottla.structs import TopicPartition
 
 LOG_SUFFIX: Final = ".log"
@@ -36,10 +36,6 @@ CLUSTER_METADATA_DIR: Final = "__cluster_metadata-0"
 """Where a KRaft broker keeps its metadata log: no partition, though it looks like one."""
 
 MAX_NAME_BYTES: Final = 255
-MAX_TOPIC_NAME_LENGTH: Final = 249
-"""A directory name of 255 holds the name, a dash, and the digits of a partition."""
-_TOPIC_NAME: Final = r"[a-zA-Z0-9._-]+"
-_SHOWN_LENGTH: Final = 64
 _PARTITION_DIR: Final = rf"([a-zA-Z0-9._-]{{1,{MAX_TOPIC_NAME_LENGTH}}})-(0|[1-9][0-9]{{0,9}})"
 _FUTURE_DIR: Final = rf"(.+)\.[0-9a-f]{{32}}{FUTURE_DIR_SUFFIX}"
 _OFFSET_NAME: Final = r"([0-9]{20})(\.[a-z]+)(\.[a-z]+)?"
@@ -91,19 +87,3 @@ def _passing_name(topic_partition: TopicPartition, ending: str) -> str:
     """A long topic is cut so that a file system takes the name."""
     ending = f"-{topic_partition.partition}.{ending}"
     return topic_partition.topic[: MAX_NAME_BYTES - len(ending)] + ending
-
-
-def validate_topic_name(name: str) -> None:
-    """INVALID_TOPIC_EXCEPTION for a name that no topic, and so no directory, may have."""
-    if len(name) > MAX_TOPIC_NAME_LENGTH:
-        reason = f"it has {len(name)} characters, {MAX_TOPIC_NAME_LENGTH} are allowed"
-    elif name in (".", ".."):
-        reason = "it would be a directory of its own"
-    elif re.fullmatch(_TOPIC_NAME, name) is None:
-        reason = "it must be made of ASCII letters, digits, '.', '_' and '-'"
-    else:
-        return
-    shown = name if len(name) <= _SHOWN_LENGTH else name[:_SHOWN_LENGTH] + "..."
-    raise KafkaError(
-        ErrorCode.INVALID_TOPIC_EXCEPTION, f"{shown!r} cannot be a topic's name: {reason}"
-    )

@@ -25,7 +25,7 @@ from ottla.config.topic_config import TopicConfig
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.log.log import Log
 from ottla.log.log_dir import LogDir, MetaProperties, with_fewest_logs
-from ottla.log.log_files import MOVE_MARK, deleted_dir_name, stray_dir_name, validate_topic_name
+from ottla.log.log_files import MOVE_MARK, deleted_dir_name, stray_dir_name
 from ottla.log.log_loader import DirContents, LogLoader
 from ottla.log.log_retention import delete_old_segments
 from ottla.log.log_truncation import truncate_fully_and_start_at, truncate_to
@@ -33,6 +33,7 @@ from ottla.log.offset_checkpoint import OffsetCheckpoint
 from ottla.log.producer_state_manager import EXPIRED_AT_ONCE
 from ottla.log.recovery import load_log
 from ottla.log.segment_files import remove_later
+from ottla.protocol.topic_name import validate_topic_name
 from ottla.runtime import Runtime, Timer
 from ottla.runtime.periodic_work import PeriodicWork
 from ottla.runtime.scheduler import Work, pause

@@ -160,9 +160,23 @@ def test_topic_is_not_waited_for_where_it_cannot_come(runtime, cluster):
 
 def test_topic_that_is_refused_is_an_error(runtime, cluster, metadata):
     """An error that stays is raised at once."""
-    cluster.errors["bad name"] = ErrorCode.INVALID_TOPIC_EXCEPTION
-    with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION: topic bad name"):
-        runtime.scheduler.run(metadata.topic("bad name", Deadline(runtime.clock, 5000)))
+    cluster.errors["secret"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED: topic secret"):
+        runtime.scheduler.run(metadata.topic("secret", Deadline(runtime.clock, 5000)))
+
+
+@pytest.mark.parametrize("bad", ["orders\ud800", "a b", "x" * 40_000, b"pages", None])
+def test_name_that_no_topic_may_have_stops_no_other(runtime, cluster, metadata, bad):
+    """It is refused where it comes in, and else is an error of its own that is asked of nobody."""
+    deadline = Deadline(runtime.clock, 1000)
+    with pytest.raises(KafkaError, match="cannot be a topic's name"):
+        runtime.scheduler.run(metadata.topic(bad, deadline))
+    assert metadata.topics == set()
+    metadata.want([bad])
+    assert runtime.scheduler.run(metadata.topic("pages", deadline)).partitions
+    assert metadata.cluster.error_of(bad) is ErrorCode.INVALID_TOPIC_EXCEPTION
+    requests = cluster[0].sent(MetadataRequest)
+    assert {each.name for request in requests for each in request.topics} == {"pages"}
 
 
 def test_complaints_lead_to_one_refresh(runtime, cluster, metadata):

@@ -6,14 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_dir import read_topic_id, write_topic_id
 from ottla.log.log_files import (
     deleted_dir_name,
     parse_partition_dir,
     parse_segment_name,
     segment_path,
-    validate_topic_name,
 )
 from ottla.structs import TopicPartition
 from ottla.testing import MemoryDisk
@@ -66,33 +64,6 @@ def test_deleted_directory_has_a_name_that_a_file_system_takes():
 
     assert len(name) == 255
     assert name.endswith(f"t-1234567.{'0' * 32}-delete")
-
-
-@pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "...", "__consumer_offsets"])
-def test_good_names_pass(name):
-    """Letters, digits, dot, underscore and dash, up to 249."""
-    validate_topic_name(name)
-
-
-@pytest.mark.parametrize(
-    "name", ["", ".", "..", "x" * 250, "a/b", "../../etc/passwd", "a b", "a\0", "ä", "a\n"]
-)
-def test_bad_names_are_refused(name):
-    """Nothing that could leave the data directory, or its neighbour's."""
-    with pytest.raises(KafkaError, match="cannot be a topic's name") as caught:
-        validate_topic_name(name)
-
-    assert caught.value.error is ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert len(caught.value.message) < 200
-
-
-@pytest.mark.parametrize(("length", "shown"), [(64, "ä" * 64), (65, "ä" * 64 + "...")])
-def test_refusal_of_a_long_name_shows_its_beginning(length, shown):
-    """All of it where it is short enough for a line of the log."""
-    with pytest.raises(KafkaError) as caught:
-        validate_topic_name("ä" * length)
-
-    assert f"{shown!r} cannot be" in caught.value.message
 
 
 def test_topic_id_takes_the_place_of_a_longer_text():

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ottla.clients.topic_offsets import OffsetSpec
 from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.topic_name import validate_topic_name
 from ottla.structs import NO_EPOCH, NO_REPLICA, NO_UUID, TopicPartition
 
 
@@ -31,8 +32,11 @@ class SubscriptionState:
         return self.type in (SubscriptionType.TOPICS, SubscriptionType.PATTERN)
 
     def subscribe(self, topics: Iterable[str], listener: object | None) -> None:
+        wanted = list(topics)
+        for topic in wanted:
+            validate_topic_name(topic)
         self._become(SubscriptionType.TOPICS)
-        self.topics = frozenset(topics)
+        self.topics = frozenset(wanted)
         self.listener = listener
 
     def subscribe_pattern(self, pattern: re.Pattern[str], listener: object | None) -> None:
@@ -51,6 +55,8 @@ class SubscriptionState:
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Read partitions chosen by hand."""
+        for partition in partitions:
+            validate_topic_name(partition.topic)
         self._become(SubscriptionType.ASSIGNED)
         self.topics = frozenset(partition.topic for partition in partitions)
         self.replace(partitions)

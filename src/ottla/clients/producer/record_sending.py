@@ -87,8 +87,8 @@ class RecordSending(ABC):
         self._now_ms = core.runtime.clock.now_ms
 
     @abstractmethod
-    def _learn(self, topic: str) -> TopicQueues:
-        """The queues of a topic that is used for the first time."""
+    def _learn(self, topic: Any) -> TopicQueues:
+        """The queues of a topic that is used for the first time; KafkaError if it cannot be one."""
 
     @abstractmethod
     def _new_partition(self, queues: TopicQueues, partition: int) -> PartitionQueue:

@@ -24,8 +24,9 @@ from ottla.extensions.first_design.byte_log import (
 )
 from ottla.log.flush_job import FlushJob, FsyncError
 from ottla.log.log_dir import LogDir
-from ottla.log.log_files import MAX_NAME_BYTES, validate_topic_name
+from ottla.log.log_files import MAX_NAME_BYTES
 from ottla.log.offset_checkpoint import OffsetCheckpoint
+from ottla.protocol.topic_name import validate_topic_name
 from ottla.runtime import Buffer, FileRegion, Runtime, Timer
 from ottla.runtime.periodic_work import PeriodicWork
 from ottla.runtime.scheduler import Work

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.moves.moves import Moves
 from ottla.extensions.moves.replica_moves import ReplicaMoves
-from ottla.log.log_files import validate_topic_name
 from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.log_dirs import (
@@ -20,6 +19,7 @@ from ottla.protocol.log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from ottla.protocol.topic_name import validate_topic_name
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.apis import Handler
 from ottla.server.parts import Parts

@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ottla.log.log_files import validate_topic_name
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.topic_name import validate_topic_name
 from ottla.server.apis import LateFamily
 from ottla.server.handlers.api_versions import ApiVersionsHandler, FeaturesHandler
 from ottla.server.handlers.fetch import FetchHandler

@@ -29,7 +29,6 @@ from ottla.config.metrics_config import ClientMetricsConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.controller.entity_configs import BROKERS, CLIENT_METRICS, GROUPS, TOPICS, EntityConfigs
 from ottla.errors import ConfigError, ErrorCode, KafkaError
-from ottla.log.log_files import validate_topic_name
 from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.configs import (
@@ -56,6 +55,7 @@ from ottla.protocol.telemetry import (
     ListConfigResourcesResponse,
     ListedConfigResource,
 )
+from ottla.protocol.topic_name import validate_topic_name
 from ottla.registry import paths
 from ottla.server import broker_loggers
 from ottla.server.apis import Handler, error_code, error_message

@@ -22,9 +22,9 @@ from ottla.controller.controller import Controller
 from ottla.controller.requested_topic import CreatedTopic, MorePartitions, RequestedTopic
 from ottla.controller.topic_names import refuse_internal
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.log.log_files import validate_topic_name
 from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.topic_name import validate_topic_name
 from ottla.protocol.topics import (
     CreatableTopic,
     CreatableTopicConfigs,

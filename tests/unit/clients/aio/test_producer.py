@@ -50,6 +50,20 @@ def test_records_are_delivered_in_order(producer_of, world, virtual):
     assert told == [0, 1, 2]
 
 
+def test_bad_name_of_a_topic_stops_no_other(producer_of, world, virtual):
+    """It is refused by its own call."""
+
+    async def use() -> None:
+        async with producer_of() as producer:
+            for name in (b"pages", None, "orders\ud800"):
+                with pytest.raises(KafkaError, match="cannot be a topic's name"):
+                    await producer.send(name, b"v")
+            await producer.send_and_wait("pages", b"v", partition=0)
+
+    virtual.scheduler.run(use())
+    assert world.log == [b"v"]
+
+
 def test_loop_has_its_turns_while_one_task_sends_on_and_on(producer_of, world, virtual):
     """The first batches are delivered before the last record is queued."""
 

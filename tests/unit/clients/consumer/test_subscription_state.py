@@ -36,6 +36,18 @@ def test_partitions_that_stay_keep_their_positions(state):
     assert state.without_position() == [state.state(SECOND)]
 
 
+@pytest.mark.parametrize("bad", ["orders\ud800", "a b", b"t", None])
+def test_name_that_no_topic_may_have_is_refused(state, bad):
+    """All of the call is, and the partitions of before are read on."""
+    with pytest.raises(KafkaError, match="cannot be a topic's name"):
+        state.assign([SECOND, TopicPartition(bad, 0)])
+    assert list(state.assigned) == [FIRST]
+    state.unsubscribe()
+    with pytest.raises(KafkaError, match="cannot be a topic's name"):
+        state.subscribe(["t", bad], None)
+    assert state.topics == frozenset()
+
+
 def test_partition_that_comes_back_begins_anew(state):
     """What was fetched for it before does not count any more."""
     before = state.state(FIRST)

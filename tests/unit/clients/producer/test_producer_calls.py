@@ -181,6 +181,18 @@ def test_what_is_refused_at_once_makes_the_transaction_abortable(producer_of, ru
     assert caught.value.error is ErrorCode.MESSAGE_TOO_LARGE
 
 
+def test_bad_name_of_a_topic_makes_the_transaction_abortable(producer_of, runtime):
+    """As any record that was not taken."""
+    with producer_of(transactional_id="till") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        with pytest.raises(KafkaError, match="b'pages' cannot be a topic's name"):
+            producer.send(b"pages", b"v")
+        runtime.advance(0)
+        with pytest.raises(KafkaError, match="must be aborted"):
+            producer.commit_transaction()
+
+
 @pytest.mark.parametrize(("given", "sent"), [("text", b"text"), (b"bytes", b"bytes"), (None, None)])
 @pytest.mark.parametrize("part", ["key", "value", "header"])
 def test_text_is_sent_as_bytes_and_none_as_nothing(producer_of, world, runtime, part, given, sent):

@@ -10,7 +10,6 @@ import pytest
 from counting_slices import CountingSlices
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log.log_files import validate_topic_name
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.describe_cluster import DescribeClusterRequest
 from ottla.protocol.message import encode
@@ -21,6 +20,7 @@ from ottla.protocol.metadata import (
     MetadataRequestTopic,
     TopicRequest,
 )
+from ottla.protocol.topic_name import validate_topic_name
 from ottla.runtime import Slices
 from ottla.server.handlers.metadata import MAX_CREATIONS_A_SECOND, SLICE_PARTITIONS, MetadataHandler
 from ottla.server.metadata_cache import MetadataCache
