@@ -10,6 +10,7 @@ from ottla.runtime.clock import SystemClock
 
 LIMIT_S: Final = 30
 LARGEST_ANSWER: Final = 16 * 1024 * 1024
+LONGEST_MESSAGE: Final = 10_000
 
 
 class ConnectRefusedError(Exception):
@@ -49,6 +50,6 @@ class ConnectRest:
 def message_of(content: bytes, status: int) -> str:
     """The message in the answer of a worker that refuses."""
     try:
-        return str(json.loads(content)["message"])
+        return str(json.loads(content)["message"])[:LONGEST_MESSAGE]
     except (ValueError, KeyError, TypeError, RecursionError):
         return f"the worker answered with status {status}"

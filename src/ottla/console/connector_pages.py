@@ -8,6 +8,14 @@ from urllib.parse import quote
 
 from ottla.clients.connect_rest import ConnectRefusedError, ConnectRest
 from ottla.config.known_keys import shown
+from ottla.console.connect_answers import (
+    OddAnswerError,
+    kind_of,
+    offsets_of,
+    part,
+    text_of,
+    texts_of,
+)
 from ottla.console.frame import link
 from ottla.console.masks import HIDDEN_QUOTE
 from ottla.console.overview import Attention
@@ -30,6 +38,10 @@ ACTIONS: Final = {
     "restart failed": ("POST", "/restart?includeTasks=true&onlyFailed=true"),
 }
 NOT_THERE: Final = 404
+ODD: Final = "ODD ANSWER"
+"""The state of a connector of which a worker does not answer as Connect does."""
+LONGEST_ERROR: Final = 1_000
+LINES_IN_A_TURN: Final = 500
 
 
 class TaskLine(NamedTuple):
@@ -73,13 +85,27 @@ async def ask(visit: Visit, method: str, path: str) -> Any:
         raise Refused(f"No worker answers at {rest.url}: {error}", 502) from None
 
 
+async def ask_object(visit: Visit, path: str) -> dict[str, Any]:
+    """An answer that is an object; Refused for any other."""
+    found = await ask(visit, "GET", path)
+    if not isinstance(found, dict):
+        raise Refused(
+            f"{worker_of(visit)} answers {path} with {kind_of(found)}, not an object", 502
+        )
+    return found
+
+
+def worker_of(visit: Visit) -> str:
+    """The worker as the subject of a sentence."""
+    return f"The worker at {shown_url(visit.settings.connect)}"
+
+
 async def connectors(visit: Visit) -> Data:
     """A window of the connectors, those that have failed first."""
     window = RowWindow(visit, SORTS, "state")
     if not visit.settings.connect:
         return {**window.data(0, 0), "url": "", "rows": [], "failed": 0}
-    found = await ask(visit, "GET", "/connectors?expand=status&expand=info")
-    every = [connector_line(name, quoting(visit, each)) for name, each in found.items()]
+    every = await connector_lines(visit, "/connectors?expand=status&expand=info")
     shown_ones = sorted((e for e in every if window.has(e.name)), key=SORTS[window.sort])
     return {
         **window.data(len(shown_ones), len(every)),
@@ -89,58 +115,66 @@ async def connectors(visit: Visit) -> Data:
     }
 
 
-def quoting(visit: Visit, found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A connector of Connect's list; with a sentence for its traces where records are hidden.
+async def connector_lines(visit: Visit, path: str) -> list[ConnectorLine]:
+    """The connectors of Connect's list; others have their turn on the loop in between."""
+    lines: list[ConnectorLine] = []
+    for name, found in (await ask_object(visit, path)).items():
+        lines.append(line_or_fault(visit, name, found))
+        if len(lines) % LINES_IN_A_TURN == 0:
+            await asyncio.sleep(0)
+    return lines
+
+
+def line_or_fault(visit: Visit, name: str, found: Any) -> ConnectorLine:
+    """A connector; its error is the fault of the answer where that is not as Connect's."""
+    try:
+        return connector_line(name, found, hides_traces(visit))
+    except OddAnswerError as error:
+        fault = f"{worker_of(visit)} does not answer as Connect does: {error}"
+        return ConnectorLine(name, "", "", ODD, "", (), 0, fault)
+
+
+def hides_traces(visit: Visit) -> bool:
+    """Whether a sentence stands for each trace.
 
     Traces often quote the record with which a task has failed. They do not say which topic it is
     of, and transforms rename topics: so a mask of any topic hides them.
     """
-    if visit.settings.shows_all_of_records:
-        return found
-    status = found.get("status", {})
-    own, tasks = status.get("connector", {}), status.get("tasks", ())
-    return {
-        **found,
-        "status": {
-            **status,
-            "connector": without_trace(own),
-            "tasks": [without_trace(each) for each in tasks],
-        },
-    }
+    return not visit.settings.shows_all_of_records
 
 
-def without_trace(found: Mapping[str, Any]) -> dict[str, Any]:
-    """A connector or a task of a status, whose trace, if it has one, is a sentence."""
-    return {**found, "trace": HIDDEN_QUOTE if found.get("trace") else ""}
-
-
-def connector_line(name: str, found: Mapping[str, Any]) -> ConnectorLine:
+def connector_line(name: str, found: Any, hides: bool = False) -> ConnectorLine:
     """A connector of Connect's list, in which each has its status and its info."""
-    status, info = found.get("status", {}), found.get("info", {})
-    own = status.get("connector", {})
-    tasks = [task_line(each) for each in status.get("tasks", ())]
+    whole = {name: found}
+    status, info = (part(part(whole, name, dict), each, dict) for each in ("status", "info"))
+    own = part(status, "connector", dict)
+    tasks = [task_line(each, hides) for each in part(status, "tasks", list)]
     failed = [each for each in tasks if each.state == "FAILED"]
-    traces = [own.get("trace") or "", *(each.trace for each in failed)]
+    traces = [trace_of(own, hides), *(each.trace for each in failed)]
     return ConnectorLine(
         name,
-        str(status.get("type") or info.get("type") or ""),
-        str(info.get("config", {}).get("connector.class", "")),
-        str(own.get("state", "UNKNOWN")),
-        str(own.get("worker_id", "")),
+        text_of(status, "type") or text_of(info, "type"),
+        text_of(part(info, "config", dict), "connector.class"),
+        text_of(own, "state") or "UNKNOWN",
+        text_of(own, "worker_id"),
         tasks,
         len(failed),
-        next((first_line(each) for each in traces if each), ""),
+        next((first_line(each) for each in traces if each), "")[:LONGEST_ERROR],
     )
 
 
-def task_line(found: Mapping[str, Any]) -> TaskLine:
+def task_line(found: Any, hides: bool) -> TaskLine:
     """A task of a status."""
-    return TaskLine(
-        int(found.get("id", 0)),
-        str(found.get("state", "UNKNOWN")),
-        str(found.get("worker_id", "")),
-        str(found.get("trace") or ""),
-    )
+    task = part({"task": found}, "task", dict)
+    state = text_of(task, "state") or "UNKNOWN"
+    number = part(task, "id", int)
+    return TaskLine(number, state, text_of(task, "worker_id"), trace_of(task, hides))
+
+
+def trace_of(found: Mapping[str, Any], hides: bool) -> str:
+    """The trace of a connector or a task, or the sentence for it."""
+    trace = text_of(found, "trace")
+    return HIDDEN_QUOTE if hides and trace else trace
 
 
 def first_line(trace: str) -> str:
@@ -153,30 +187,46 @@ async def connector(visit: Visit) -> Data:
     """One connector: its tasks with their traces, its settings, topics and offsets."""
     name = name_of(visit)
     path = f"/connectors/{quote(name, safe='')}"
-    status, info = await asyncio.gather(
-        ask(visit, "GET", f"{path}/status"), ask(visit, "GET", path)
+    answers = await asyncio.gather(
+        ask_object(visit, f"{path}/status"),
+        ask_object(visit, path),
+        _or_nothing(visit, f"{path}/topics"),
+        _or_nothing(visit, f"{path}/offsets"),
     )
-    seen = quoting(visit, {"status": status, "info": info})
-    line, status = connector_line(name, seen), seen["status"]
-    config = info.get("config", {})
-    topics = await _or_nothing(visit, f"{path}/topics")
-    offsets = await _or_nothing(visit, f"{path}/offsets")
+    try:
+        return connector_data(name, *answers, hides_traces(visit))
+    except OddAnswerError as error:
+        fault = f"{worker_of(visit)} does not answer as Connect does: {error}"
+        raise Refused(fault, 502) from None
+
+
+def connector_data(
+    name: str,
+    status: dict[str, Any],
+    info: dict[str, Any],
+    topics: dict[str, Any],
+    offsets: dict[str, Any],
+    hides: bool,
+) -> Data:
+    """The page of a connector, of a worker's answers; OddAnswerError for one that is no such."""
+    line = connector_line(name, {"status": status, "info": info}, hides)
+    config = part(info, "config", dict)
     return {
         **line._asdict(),
-        "trace": str(status.get("connector", {}).get("trace") or ""),
-        "config": {key: shown(key, value) for key, value in sorted(config.items())},
-        "topics": sorted(topics.get(name, {}).get("topics", ())),
-        "offsets": offsets.get("offsets", ()),
+        "trace": trace_of(part(status, "connector", dict), hides),
+        "config": {key: shown(key, text_of(config, key)) for key in sorted(config)},
+        "topics": sorted(texts_of(part(topics, name, dict), "topics")),
+        "offsets": offsets_of(offsets),
         "group": f"connect-{name}" if line.kind == "sink" else "",
-        "dead_letters": config.get(DEAD_LETTERS, ""),
+        "dead_letters": text_of(config, DEAD_LETTERS),
         "actions": list(ACTIONS),
     }
 
 
-async def _or_nothing(visit: Visit, path: str) -> Any:
+async def _or_nothing(visit: Visit, path: str) -> dict[str, Any]:
     """An answer that older workers do not have, or nothing."""
     try:
-        return await ask(visit, "GET", path)
+        return await ask_object(visit, path)
     except (NotFound, Refused):
         return {}
 
@@ -211,15 +261,19 @@ async def connectors_failed(visit: Visit) -> list[Attention]:
     if not visit.settings.connect:
         return []
     try:
-        found = await ask(visit, "GET", "/connectors?expand=status")
+        lines = await connector_lines(visit, "/connectors?expand=status")
     except (NotFound, Refused) as error:
         return [Attention(error.message, "/connectors", is_bad=False)]
-    lines = [connector_line(name, quoting(visit, each)) for name, each in found.items()]
-    failed = [each for each in lines if each.failed or each.state == "FAILED"]
-    return [
-        Attention(f"connector {each.name} has failed: {each.error}", connector_path(each.name))
-        for each in failed
-    ]
+    failed = [each for each in lines if each.failed or each.state in ("FAILED", ODD)]
+    return [attention_of(each) for each in failed]
+
+
+def attention_of(line: ConnectorLine) -> Attention:
+    """The sentence of a connector that has failed, or whose worker's answer makes no sense."""
+    is_odd = line.state == ODD
+    verb = "is not known" if is_odd else "has failed"
+    text = f"connector {line.name} {verb}: {line.error}"
+    return Attention(text, connector_path(line.name), is_bad=not is_odd)
 
 
 def connector_path(name: str) -> str:

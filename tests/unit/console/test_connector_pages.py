@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
 import pytest
 from visitor import Visitor, visit
 
@@ -182,3 +187,103 @@ def test_traces_are_left_out_where_records_are_hidden(workers, monkeypatch, hidd
     for text in visit(servers, walk, connect=url, **hidden):
         assert "s3cr3t" not in text
         assert HIDDEN_QUOTE in text
+
+
+RUNNING = {"connector": {"state": "RUNNING"}, "tasks": [{"id": 0, "state": "RUNNING"}]}
+LIKE_NO_WORKER = {
+    b'["a", "b"]': "answers /connectors?expand=status with a list, not an object",
+    b"null": "with null, not an object",
+    b"[" * 100_000: "its answer is no JSON",
+    b"{": "its answer is no JSON",
+}
+ODD_CONNECTORS = {
+    "null": "x is null, not an object",
+    '{"status": null}': "status is null, not an object",
+    '{"status": {"tasks": null}}': "tasks is null, not a list",
+    '{"status": {"tasks": [{"id": null}]}}': "id is null, not a number",
+    '{"status": {"connector": {"state": []}}}': "state is a list, not a text",
+}
+
+
+class OddWorker:
+    """A server whose every answer are the bytes that a test gives."""
+
+    def __init__(self) -> None:
+        self.answer = b""
+        self.url = ""
+
+    def body(self, body: bytes) -> None:
+        self.answer = b"HTTP/1.1 200 OK\r\n\r\n" + body
+
+
+@pytest.fixture(scope="module")
+def odd_worker() -> Iterator[OddWorker]:
+    odd = OddWorker()
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.wfile.write(odd.answer)
+
+        def log_message(self, *_words: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
+        thread.start()
+        odd.url = f"http://127.0.0.1:{server.server_port}"
+        yield odd
+        server.shutdown()
+        thread.join()
+
+
+async def overview_says(visitor: Visitor, worker: OddWorker, fault: str) -> None:
+    """The overview has one sentence, which names the worker and its fault."""
+    (found,) = (await visitor.get("/overview.json")).json["attention"]
+    assert worker.url in found["text"]
+    assert fault in found["text"]
+    assert (await visitor.get("/")).status == 200
+
+
+def test_server_that_is_no_worker_is_named_with_its_fault(workers, odd_worker):
+    """By a sentence of the overview, and by the error of other pages."""
+    ok = b"HTTP/1.1 200 OK\r\n"
+    faults = {ok + b"\r\n" + body: fault for body, fault in LIKE_NO_WORKER.items()}
+    faults[b"HTTP/1.1 what ever\r\n\r\n"] = "No worker answers"
+    faults[ok + b"transfer-encoding: chunked\r\n\r\nzz\r\n{}"] = "IncompleteRead"
+
+    async def walk(visitor: Visitor) -> None:
+        for odd_worker.answer, fault in faults.items():
+            await overview_says(visitor, odd_worker, fault)
+            for path in ("/connectors", "/connectors.json", "/connector?name=x"):
+                answer = await visitor.get(path)
+                assert (answer.status, odd_worker.url in answer.text) == (502, True)
+
+    visit(workers[0], walk, connect=odd_worker.url)
+
+
+@pytest.mark.parametrize("hidden", [{}, {"hide_records": True}])
+def test_odd_connector_does_not_hide_the_others(workers, odd_worker, hidden):
+    """It is in their list with the fault of the worker's answer."""
+
+    async def walk(visitor: Visitor) -> None:
+        for odd, fault in ODD_CONNECTORS.items():
+            whole = f'{{"x": {odd}, "y": {json.dumps({"status": RUNNING})}}}'
+            odd_worker.body(whole.encode())
+            await overview_says(visitor, odd_worker, fault)
+            rows = (await visitor.get("/connectors.json?sort=name")).json["rows"]
+            assert [each["state"] for each in rows] == ["ODD ANSWER", "RUNNING"]
+            assert fault in rows[0]["error"]
+            assert "/connector?name=y" in (await visitor.get("/connectors")).text
+
+    visit(workers[0], walk, connect=odd_worker.url, **hidden)
+
+
+def test_connector_may_have_any_name(workers, odd_worker):
+    """Half of a surrogate pair is shown escaped."""
+    failed = {"status": {"connector": {"state": "FAILED", "trace": "\ud800"}}}
+    odd_worker.body(json.dumps({"\ud800": failed}).encode())
+
+    async def walk(visitor: Visitor) -> None:
+        for path in ("/", "/overview.json", "/connectors", "/connectors.json", "/connectors.csv"):
+            assert r"\ud800" in (await visitor.get(path)).text
+
+    visit(workers[0], walk, connect=odd_worker.url)
