@@ -46,6 +46,8 @@ SHOWN: Final = 1000
 """So many letters are in the table of a dry run; all of them are counted."""
 MOST_ERRORS: Final = 20
 """So many errors have a line of their own; they may be as many as there are letters."""
+LONGEST_ERROR: Final = 500
+"""Letters of an error that are kept for a row or a count: a header may have a megabyte of them."""
 Wanted = Callable[["DeadLetter"], bool]
 Fits = Callable[["int | None", "int | None"], bool]
 
@@ -148,7 +150,7 @@ class _RedriveResult:
                 verdict, f"{place}{letter.record.offset}{': ' if error else ''}{error}"
             )
             return
-        self._sent[verdict, letter.error or letter.message] += 1
+        self._sent[verdict, (letter.error or letter.message)[:LONGEST_ERROR]] += 1
         if len(self._rows) < SHOWN:
             self._rows.append(_row_of(letter, verdict))
 
@@ -190,7 +192,7 @@ def _row_of(letter: DeadLetter, topic: str) -> Row:
     record = letter.record
     origin = "" if letter.partition is None else f"-{letter.partition}"
     origin += "" if letter.offset is None else f"@{letter.offset}"
-    error = ": ".join(filter(None, (letter.error, letter.message)))
+    error = ": ".join(filter(None, (letter.error, letter.message)))[:LONGEST_ERROR]
     return {
         "letter": f"{record.partition}:{record.offset}",
         "from": f"{letter.topic}{origin}" or None,

@@ -172,6 +172,17 @@ def test_dead_letters_are_sent_back(letters):
     assert sent() == [b"0", b"1", b"2", b"3"]
 
 
+def test_long_error_of_a_letter_is_cut(world, letters):
+    """In its row and in the counts."""
+    headers = {f"{ERROR}topic": b"orders", f"{ERROR}exception.class.name": b"E" * 100_000}
+    with Producer(world[0].bootstrap_servers) as producer:
+        producer.send("dead", b"4", headers=headers)
+    redrive, _ = letters
+    lines = redrive("--dry-run", "--at", "0:4").lines
+    assert "  1 to orders: " + "E" * 500 in lines
+    assert max(map(len, lines)) < 600
+
+
 def test_dry_run_shows_what_would_be_sent(letters):
     """A line for each letter, the counts by reason, and nothing is sent or remembered."""
     redrive, sent = letters
