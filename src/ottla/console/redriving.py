@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from hashlib import blake2b
+from secrets import token_bytes
 from typing import TYPE_CHECKING, Final, NamedTuple
-from zlib import crc32
 
 from ottla.clients.dead_letter_headers import LARGEST_LETTER
 from ottla.console.decoding import beginning
@@ -31,7 +32,9 @@ MOST_LETTERS: Final = 1_000
 SHOWN: Final = 200
 SHOWN_OF_NO_NAME: Final = 60
 LIMIT_MS: Final = 20_000
-LETTER: Final = re.compile(r"(\d{1,9}):(\d{1,18})(?::([0-9a-f]{8}))?", re.ASCII)
+LETTER: Final = re.compile(r"(\d{1,9}):(\d{1,18})(?::([0-9a-f]{16}))?", re.ASCII)
+CHECKSUM_KEY: Final = token_bytes(32)
+"""Of this process: a checksum without a key would give records away that the console hides."""
 CHOSEN: Final = "at."
 """A field `at.2:57` of the form chooses the letter at partition 2, offset 57."""
 BUSY: Final = 409
@@ -238,7 +241,7 @@ async def finished(visit: Visit, run: LetterRun, *, sends: bool) -> None:
 
 
 def places_of(texts: Iterable[str]) -> Places:
-    """The letters that are written as `2:57`, or `2:57:1a2b3c4d`; Refused for another text."""
+    """The letters that are written as `2:57`, or `2:57:CHECKSUM`; Refused for another text."""
     found = {}
     for text in texts:
         match = LETTER.fullmatch(text)
@@ -260,9 +263,11 @@ def planned_letters(plan: str) -> tuple[str, Places]:
 
 
 def checksum_of(record: ConsumerRecord) -> str:
-    """The CRC-32 of all that a record has, as 8 digits."""
+    """16 digits for all that a record has; they tell nobody whether a guess of it is right."""
     frame = repr((record.timestamp_ms, record.headers, record.key, record.value is None))
-    return f"{crc32(record.value or b'', crc32(frame.encode())):08x}"
+    found = blake2b(frame.encode(), digest_size=8, key=CHECKSUM_KEY)
+    found.update(record.value or b"")
+    return found.hexdigest()
 
 
 REDRIVE_PAGES: Final = (
