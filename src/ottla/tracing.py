@@ -11,6 +11,7 @@ conventions for messaging and for Kafka.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -43,8 +44,14 @@ __all__ = ["TracingConsumerInterceptor", "TracingProducerInterceptor", "processi
 
 Pairs: TypeAlias = Sequence[tuple[str, bytes | str | None]]
 
-MAX_HEADER_BYTES: Final = 8192
-"""Longer values are no context: a baggage has at most so many bytes (W3C Baggage)."""
+BAGGAGE: Final = "baggage"
+MAX_FIELD_BYTES: Final = 512
+"""Longer values are no context: a tracestate has at most so many bytes (W3C Trace Context)."""
+MAX_BAGGAGE_BYTES: Final = 8192
+MAX_BAGGAGE_MEMBERS: Final = 64
+"""More need not be passed on (W3C Baggage)."""
+MAX_MEMBER_BYTES: Final = 4096
+MAX_TRACESTATE_MEMBERS: Final = 32
 MAX_LINKS: Final = 128
 """The limit of links to a span, unless OTEL_SPAN_LINK_COUNT_LIMIT says otherwise."""
 
@@ -160,7 +167,7 @@ def context_of(headers: Pairs) -> Context:
 
 def link_to(headers: Pairs) -> list[Link]:
     """A link to the span whose context the headers have, if they have one."""
-    found = get_current_span(extract(headers, Context(), HeaderGetter())).get_span_context()
+    found = get_current_span(extract(headers, Context(), LinkGetter())).get_span_context()
     return [Link(found)] if found.is_valid else []
 
 
@@ -190,16 +197,87 @@ def are_pairs(headers: Iterable[Any]) -> bool:
 
 
 class HeaderGetter(Getter[Pairs]):
-    """Finds the fields of a context in headers; of several of one name the last one counts."""
+    """Finds the fields of a context in headers; of several of one name the last one counts.
+
+    Anybody may write headers. Propagators get short and well-formed ones only, which they read in
+    little time and without a line in the log.
+    """
 
     def get(self, carrier: Pairs, key: str) -> list[str] | None:
         for name, value in reversed(carrier):
-            if name == key and value is not None and len(value) <= MAX_HEADER_BYTES:
-                return [value if isinstance(value, str) else bytes(value).decode(errors="replace")]
+            if name == key and value is not None:
+                text = READERS.get(key, field_of)(text_of(value))
+                return [text] if text else None
         return None
 
     def keys(self, carrier: Pairs) -> list[str]:
         return [name for name, _ in carrier]
+
+
+class LinkGetter(HeaderGetter):
+    """Finds the fields that a link has, which are those of a span: no baggage."""
+
+    def get(self, carrier: Pairs, key: str) -> list[str] | None:
+        return None if key == BAGGAGE else super().get(carrier, key)
+
+
+def text_of(value: object) -> str:
+    """The text of a header; nothing if it is longer than any field of a context."""
+    if (
+        not isinstance(value, str | bytes | bytearray | memoryview)
+        or len(value) > MAX_BAGGAGE_BYTES
+    ):
+        return ""
+    return value if isinstance(value, str) else bytes(value).decode("ascii", "replace")
+
+
+def field_of(text: str) -> str:
+    """A field of any propagator: short, of printable ASCII, and without a run of blanks."""
+    is_good = len(text) <= MAX_FIELD_BYTES and text.isascii() and text.isprintable()
+    return text if is_good and "  " not in text else ""
+
+
+def traceparent_of(text: str) -> str:
+    return text if TRACEPARENT.fullmatch(field_of(text)) else ""
+
+
+def tracestate_of(text: str) -> str:
+    """All of its members, or nothing: a part would be the state of another trace."""
+    text = field_of(text)
+    members = text.split(",")
+    is_good = len(members) <= MAX_TRACESTATE_MEMBERS and all(
+        TRACESTATE_MEMBER.fullmatch(member.strip()) for member in members
+    )
+    return text if is_good else ""
+
+
+def baggage_of(text: str) -> str:
+    """The first members that are well-formed."""
+    members = (member.strip(" \t") for member in text.split(",", MAX_BAGGAGE_MEMBERS))
+    good = [
+        member
+        for member in members
+        if len(member) <= MAX_MEMBER_BYTES and BAGGAGE_MEMBER.fullmatch(member)
+    ]
+    return ",".join(good[:MAX_BAGGAGE_MEMBERS])
+
+
+TRACEPARENT: Final = re.compile("(?!ff)[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+TRACESTATE_MEMBER: Final = re.compile(
+    r"(?:[a-z][_0-9a-z*/-]{0,255}|[a-z0-9][_0-9a-z*/-]{0,240}@[a-z][_0-9a-z*/-]{0,13})"
+    r"=[ -+\--<>-~]{0,255}[!-+\--<>-~]|"
+)
+_TOKEN: Final = r"[!#-'*+.0-9A-Z^-z|~-]+"
+_EQUALS_VALUE: Final = r"[ \t]?=[ \t]?[!#-+\--:<-\[\]-~]*"
+BAGGAGE_MEMBER: Final = re.compile(
+    f"{_TOKEN}{_EQUALS_VALUE}(?:[ \\t]?;[ \\t]?{_TOKEN}(?:{_EQUALS_VALUE})?)*"
+)
+READERS: Final[Mapping[str, Callable[[str], str]]] = {
+    "traceparent": traceparent_of,
+    "tracestate": tracestate_of,
+    BAGGAGE: baggage_of,
+}
+"""By the name of the field: the others are of propagators other than W3C's."""
 
 
 class HeaderSetter(Setter[MutableSequence[tuple[str, bytes | str | None]]]):

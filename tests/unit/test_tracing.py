@@ -6,18 +6,23 @@ import asyncio
 import sys
 
 import pytest
+from opentelemetry.baggage import get_all
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
 from ottla import Consumer, ConsumerRecord, Producer, aio
 from ottla.clients.consumer.consumer_record import TimestampType
 from ottla.clients.producer.producer_interceptors import ProducerRecord
 from ottla.testing import InProcessBroker
 from ottla.tracing import (
+    HeaderGetter,
+    LinkGetter,
     TracingConsumerInterceptor,
     TracingProducerInterceptor,
+    context_of,
+    link_to,
     processing,
     traced,
 )
@@ -181,6 +186,10 @@ BAD = [
     b"00-" + b"0" * 32 + b"-b7ad6b7169203331-01",
     b"ff" + CONTEXT[2:],
     CONTEXT + b" " * 10_000,
+    b" " + CONTEXT,
+    CONTEXT + b"\n",
+    CONTEXT.upper(),
+    7,
 ]
 
 
@@ -194,6 +203,65 @@ def test_headers_of_others_that_are_no_context_are_passed_over(traces, value):
     assert traces.one("process pages").parent is None
     ((name, context),) = sent.headers
     assert (name, len(context)) == ("traceparent", len(CONTEXT))
+
+
+def context_with(*headers):
+    return context_of((("traceparent", CONTEXT), *headers))
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        b"a=1\nERROR forged",
+        b"a=1,no member",
+        b"a=" + b" " * 300 + b"b",
+        b"a=1" + b"," * 600,
+        b",".join(b"a%d=1" % number for number in range(33)),
+        "a=\u00e9",
+    ],
+)
+def test_bad_tracestate_is_dropped_and_not_logged(state, caplog):
+    """As a whole, and the trace goes on without it; a line of the log could be forged."""
+    span = get_current_span(context_with(("tracestate", state))).get_span_context()
+    assert (span.trace_id, dict(span.trace_state)) == (TRACE_ID, {})
+    assert caplog.messages == []
+
+
+def test_good_tracestate_is_kept():
+    """With blanks around its members, and in values."""
+    headers = ("tracestate", b"rojo=00f067, 1t@vendor=a b")
+    span = get_current_span(context_with(headers)).get_span_context()
+    assert dict(span.trace_state) == {"rojo": "00f067", "1t@vendor": "a b"}
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (b"a=1,b = 2;p;q=3 ,c=%20", {"a": "1", "b": "2;p;q=3", "c": ""}),
+        (b"a=1,bad\nmember,\xff=2, = ,d=4", {"a": "1", "d": "4"}),
+        (b"a" + b" " * 8180 + b"b", {}),
+        (b",".join(b"k%d=v" % n for n in range(999)), {f"k{n}": "v" for n in range(64)}),
+        (b"a=" + b"1" * 9000, {}),
+        (b"a=" + b"1" * 4095 + b",b=2", {"b": "2"}),
+    ],
+)
+def test_baggage_has_its_good_members_and_nothing_is_logged(value, found, caplog):
+    """The propagator would log each bad one as it is, and take 80 ms for a run of blanks."""
+    assert dict(get_all(context_with(("baggage", value)))) == found
+    assert caplog.messages == []
+
+
+def test_no_propagator_sees_what_costs_it_time_and_links_have_no_baggage():
+    """The fields that are handed over: short, without runs of blanks, for other propagators too."""
+    getter = HeaderGetter()
+    for bad in (b"a" + b" " * 8180 + b"b", b"x" * 513, b"a\nb", b"a  b", b"\xff"):
+        assert getter.get([("b3", bad), ("baggage", bad)], "b3") is None
+        assert getter.get([("baggage", bad)], "baggage") is None
+    assert getter.get([("b3", b"80f1-05e3-1")], "b3") == ["80f1-05e3-1"]
+    assert LinkGetter().get([("baggage", b"a=1")], "baggage") is None
+    assert LinkGetter().get([("traceparent", CONTEXT)], "traceparent") == [CONTEXT.decode()]
+    (link,) = link_to((("traceparent", CONTEXT), ("baggage", b"a=1")))
+    assert link.context.trace_id == TRACE_ID
 
 
 def test_last_of_several_contexts_counts(traces):
