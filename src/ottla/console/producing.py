@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from hashlib import blake2b
+from secrets import token_bytes
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit, whole_number
@@ -16,6 +18,10 @@ from ottla.structs import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ottla.clients.consumer.consumer_record import ConsumerRecord
+
+CHECKSUM_KEY: Final = token_bytes(32)
+"""Of this process: a checksum without a key would give records away that the console hides."""
 PLACE: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
 PRODUCER: Final = {"max.block.ms": "10000", "delivery.timeout.ms": "10000", "linger.ms": "0"}
 NOT_OF_PRODUCERS: Final = ("default.api.timeout.ms",)
@@ -44,6 +50,7 @@ async def form(visit: Visit) -> Data:
     if place:
         record = await record_at(visit, topic.name, place)
         fields = fields_of(Shower(visit, topic.name).hide(record))
+        fields["same"] = f"{place}:{checksum_of(record)}"
     partitions = sorted(topic.partitions)
     return {"topic": topic.name, "partitions": partitions, "like": place, **fields}
 
@@ -74,6 +81,14 @@ async def record_at(visit: Visit, topic: str, place: str) -> FoundRecord:
     return (await one_record(visit, TopicPartition(topic, int(found[1])), int(found[2])))[1]
 
 
+def checksum_of(record: ConsumerRecord | FoundRecord) -> str:
+    """16 digits for all that a record has; they tell nobody whether a guess of it is right."""
+    frame = repr((record.timestamp_ms, record.headers, record.key, record.value is None))
+    found = blake2b(frame.encode(), digest_size=8, key=CHECKSUM_KEY)
+    found.update(record.value or b"")
+    return found.hexdigest()
+
+
 async def send(visit: Visit) -> ChangeOutcome:
     """Send the record of the form; the browser goes to its page.
 
@@ -81,8 +96,11 @@ async def send(visit: Visit) -> ChangeOutcome:
     """
     await visit.cluster.changed()
     topic = await visit.cluster.topic(str(visit.place["topic"]))
+    same, _, checksum = visit.form.get("same", "").rpartition(":")
     if visit.form.get("same"):
-        record = await record_at(visit, topic.name, visit.form["same"])
+        record = await record_at(visit, topic.name, same)
+        if checksum != checksum_of(record):
+            raise Refused(f"the record at {same} is another one than was shown")
         new = NewRecord(record.key, record.value, record.headers, None)
     else:
         new = record_of(visit.form, len(topic.partitions))
@@ -95,7 +113,7 @@ async def send(visit: Visit) -> ChangeOutcome:
         if error.error in NOT_ACCEPTED:
             raise Refused(f"The record is not sent: {error.message}") from None
         raise
-    sent = {"offset": place.offset, "bytes": len(new.value or b""), "like": visit.form.get("same")}
+    sent = {"offset": place.offset, "bytes": len(new.value or b""), "like": same or None}
     return ChangeOutcome(
         f"/t/{topic.name}/{place.partition}/{place.offset}",
         f"The record is in partition {place.partition}, offset {place.offset}.",

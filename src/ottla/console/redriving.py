@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from hashlib import blake2b
-from secrets import token_bytes
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.clients.dead_letter_headers import LARGEST_LETTER
 from ottla.console.decoding import beginning
 from ottla.console.masks import HIDDEN_QUOTE, masks_of
 from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit
-from ottla.console.producing import PRODUCER, producer_settings
+from ottla.console.producing import PRODUCER, checksum_of, producer_settings
 from ottla.console.refusals import REMADE, Refused
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ottla.clients.consumer.consumer_record import ConsumerRecord
     from ottla.connect.redrive import Choice, DeadLetter
 
 MOST_LETTERS: Final = 1_000
@@ -33,8 +30,6 @@ SHOWN: Final = 200
 SHOWN_OF_NO_NAME: Final = 60
 LIMIT_MS: Final = 20_000
 LETTER: Final = re.compile(r"(\d{1,9}):(\d{1,18})(?::([0-9a-f]{16}))?", re.ASCII)
-CHECKSUM_KEY: Final = token_bytes(32)
-"""Of this process: a checksum without a key would give records away that the console hides."""
 CHOSEN: Final = "at."
 """A field `at.2:57` of the form chooses the letter at partition 2, offset 57."""
 BUSY: Final = 409
@@ -260,14 +255,6 @@ def planned_letters(plan: str) -> tuple[str, Places]:
     if not all(found.values()) or not found:
         raise Refused(f"plan={plan[:40]}: must have ID;PARTITION:OFFSET:CHECKSUM")
     return topic_id, found
-
-
-def checksum_of(record: ConsumerRecord) -> str:
-    """16 digits for all that a record has; they tell nobody whether a guess of it is right."""
-    frame = repr((record.timestamp_ms, record.headers, record.key, record.value is None))
-    found = blake2b(frame.encode(), digest_size=8, key=CHECKSUM_KEY)
-    found.update(record.value or b"")
-    return found.hexdigest()
 
 
 REDRIVE_PAGES: Final = (

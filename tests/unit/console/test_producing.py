@@ -41,7 +41,9 @@ def test_same_bytes_are_sent_again(ottla_fresh_broker):
         assert (form["is_text"], form["value"]) == (False, "")
         text = (await visitor.get("/t/orders/produce.json?like=0:1")).json
         assert (text["key"], text["value"], text["headers"]) == ("k", "text", "h: 1")
-        answer = await visitor.post("/t/orders/produce", same="0:0")
+        for other in ("0:0", "0:", "0:0:", text["same"].replace("0:1:", "0:0:")):
+            assert (await visitor.post("/t/orders/produce", same=other)).status == 400
+        answer = await visitor.post("/t/orders/produce", same=form["same"])
         assert answer.header("location") == "/t/orders/0/2"
         before = (await visitor.get("/t/orders/0/0.json")).json["record"]
         after = (await visitor.get("/t/orders/0/2.json")).json["record"]
