@@ -129,11 +129,11 @@ class Extension:
     def stop(self) -> None:
         """Follow the registry no longer: clients have gone, and it is closed next."""
 
-    async def close(self) -> None:
-        """Show the end: all else has ended, or the start of the broker has failed."""
+    async def close(self, *, is_killed: bool = False) -> None:
+        """Show the end: all else has ended, or the start of the broker has failed.
 
-    async def abandon(self) -> None:
-        """Let sockets and files go, and do nothing else, as the process of a test is killed."""
+        Where the process of a test is killed, sockets and files are let go, and nothing is shown.
+        """
 
 
 def attach(broker: Parts) -> dict[str, Extension]:

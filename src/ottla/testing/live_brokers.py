@@ -494,7 +494,7 @@ class BrokerLife:
         if link is not None:
             link.close()
         for extension in broker.extensions.values():
-            await extension.abandon()
+            await extension.close(is_killed=True)
         await self.runtime.close()
         if self.registry is not None:
             self.registry.end_session()

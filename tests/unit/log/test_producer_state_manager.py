@@ -596,7 +596,7 @@ def test_answer_of_the_coordinator_is_used_up():
     assert manager.verifications == {}
 
 
-def test_snapshots_of_many_producers_follow_each_change(monkeypatch):
+def test_snapshots_of_many_producers_follow_each_change(monkeypatch, core_source):
     """Batches, the ends of transactions, expiry; also of those that another snapshot had."""
     monkeypatch.setattr(producer_state_manager, "MANY_PRODUCERS", 2)
     monkeypatch.setattr(producer_state_manager, "EXPIRED_AT_ONCE", 2)

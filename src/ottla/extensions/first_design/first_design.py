@@ -53,11 +53,8 @@ class FirstDesign(Extension):
     def stop(self) -> None:
         self.nodes.stop()
 
-    async def close(self) -> None:
+    async def close(self, *, is_killed: bool = False) -> None:
         """Let all go: after the above, or where the start has failed."""
-        await self.abandon()
-
-    async def abandon(self) -> None:
         await self._stop_listening()
         self.logs.close()
 

@@ -55,7 +55,9 @@ class OwnPrincipals(Extension):
     def wrap(self) -> None:
         self.broker.apis.identify = self.broker.processor.identify = self.identify
 
-    async def close(self) -> None:
+    async def close(self, *, is_killed: bool = False) -> None:
+        if is_killed:
+            return
         try:
             await self._in_time(self.builder.close)
         except Exception:

@@ -78,13 +78,10 @@ class Measures(Extension):
         broker_loggers.follow(self._follow_request_log)
         self._follow_request_log()
 
-    async def close(self) -> None:
+    async def close(self, *, is_killed: bool = False) -> None:
         """Measure, report and serve nothing any longer; the listener last."""
-        for each in (self.reporters, self.listener):
-            if each is not None:
-                await each.close()
-
-    async def abandon(self) -> None:
+        if self.reporters is not None and not is_killed:
+            await self.reporters.close()
         if self.listener is not None:
             await self.listener.close()
 
