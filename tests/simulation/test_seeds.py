@@ -64,7 +64,7 @@ def test_seed_is_the_same_in_a_compiled_core_and_in_its_source(worlds, source_wo
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", [plant.__name__ for plant in some(planted_bugs.PLANTS)])
+@pytest.mark.parametrize("name", [plant.__name__ for plant in some(some(planted_bugs.PLANTS))])
 def test_planted_bug_is_noticed(source_worlds, name):
     """One of 400 seeds goes wrong, in a story of the kind that the bug is about."""
     found = source_worlds.run(f"import planted_bugs\nplanted_bugs.main({name!r})")

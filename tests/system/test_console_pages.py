@@ -372,6 +372,7 @@ def test_records_are_followed_as_they_come(visit, broker):
     assert page.inner_text("[data-live]") == "Follow"
 
 
+@pytest.mark.wide
 def test_record_is_sent_and_sent_again(visit):
     """Forms have the token of the session; the browser ends at the record."""
     page = visit("/t/quiet/records")
@@ -388,6 +389,7 @@ def test_record_is_sent_and_sent_again(visit):
     assert "1.10" in page.inner_text("pre.data >> nth=1")
 
 
+@pytest.mark.wide
 def test_topic_is_created_and_deleted(visit):
     """By keys and forms; deletion wants its name."""
     page = visit("/topics")
@@ -405,6 +407,7 @@ def test_topic_is_created_and_deleted(visit):
     assert "short-lived" not in page.inner_text("tbody")
 
 
+@pytest.mark.wide
 def test_theme_is_chosen_and_kept(visit):
     """By a form, without a script of its own."""
     page = visit("/topics")

@@ -57,6 +57,7 @@ def test_stream_comes_to_what_the_functions_make_of_all_input(spark, servers, tm
         assert rows(found) == rows(expected[output.topic]), output.topic
 
 
+@pytest.mark.wide
 def test_late_event_is_counted_and_left_out(spark, servers, tmp_path):
     """An event whose hour was over for longer than it may be late changes no figure."""
     pipeline = load_pipeline("ranking")
@@ -73,6 +74,7 @@ def test_late_event_is_counted_and_left_out(spark, servers, tmp_path):
     assert (execution.tally.rows, execution.tally.late, row["views"]) == (4, 1, 3)
 
 
+@pytest.mark.wide
 def test_table_is_read_when_a_run_begins(spark, servers, tmp_path):
     """Who has begun to follow since the last run sees what is done from then on."""
     pipeline = load_pipeline("news_feed")

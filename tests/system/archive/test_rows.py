@@ -206,6 +206,7 @@ def test_topic_that_does_not_exist_is_created_by_the_first_message(reader):
     assert described(reader, "by-itself")[0].startswith(HEADER.format("by-itself", 1, 1))
 
 
+@pytest.mark.wide
 def test_three_brokers_replicate_a_topic_and_one_dies(reader, replicated):
     """Another replica leads, and the messages are there: step 6."""
     first, partitions = described(reader, replicated)

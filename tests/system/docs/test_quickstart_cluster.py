@@ -115,6 +115,7 @@ def reader(java, tmp_path):
     reader.shell.close()
 
 
+@pytest.mark.wide
 def test_quick_start_runs_as_printed(reader):
     """Records that the dead leader had are read from another one."""
     commands = Page("docs/start/quickstart-cluster.md").conversations()

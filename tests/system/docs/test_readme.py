@@ -109,6 +109,7 @@ def test_the_pipeline_over_a_log_runs_and_reports(run_here, monkeypatch, tmp_pat
     assert any("Spark's own pages" in line for line in lines) == ("--spark-ui" in words)
 
 
+@pytest.mark.wide
 def test_the_continuous_pipeline_runs_and_reports(java, fork_server, complaints, tmp_path):
     """It shows Spark's own pages, and ends cleanly with Ctrl-C after a batch."""
     _, words = pipelines()

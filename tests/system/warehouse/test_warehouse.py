@@ -75,6 +75,7 @@ def numbers(start, end):
     return [b"%03d" % number for number in range(start, end)]
 
 
+@pytest.mark.wide
 def test_figures_of_the_access_log(spark, broker, topic, home, load, access_log):
     """By day, from fields of JSON values: as a plain script over the file computes them."""
     found = list(requests(AccessLog(access_log).lines()))
@@ -292,6 +293,7 @@ def test_batches_whose_orders_are_null_or_no_number_keep_their_rows(spark, home)
     assert {row["id"]: row["n"] for row in rows} == {None: 6, "a": 9, "b": 7, "c": 8}
 
 
+@pytest.mark.wide
 def test_columns_that_come_later_are_taken_by_the_same_sink(spark, home, tmp_path):
     """Further and wider ones, in both sinks; a batch without them leaves them null, or as is."""
     spark.sparkContext.setLocalProperty(QUERY_ID, "columns")

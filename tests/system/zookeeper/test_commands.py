@@ -172,6 +172,7 @@ def test_server_that_is_not_there_is_one_line():
     ]
 
 
+@pytest.mark.wide
 def test_data_is_there_after_a_restart(start_zookeeper):
     """Data survive kill -9 as well: every write is on disk before it is acknowledged."""
     process = start_zookeeper()

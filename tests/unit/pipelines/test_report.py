@@ -276,6 +276,7 @@ def test_table_is_sorted_by_a_click(result_of):
     assert len(up) == len(down) == SHOWN_ROWS
 
 
+@pytest.mark.wide
 def test_all_rows_are_shown_and_searched(result_of):
     """The button shows what is hidden; a search finds hidden rows too."""
     script = """
@@ -297,6 +298,7 @@ def test_all_rows_are_shown_and_searched(result_of):
     assert found == [20, ["/23"], 20, 30, "Show the first 20 rows", 20]
 
 
+@pytest.mark.wide
 def test_plot_tells_the_value_below_the_pointer(result_of):
     """By pointer and by key; a drag shows a part of it, Escape the whole again."""
     script = """
@@ -322,6 +324,7 @@ def test_plot_tells_the_value_below_the_pointer(result_of):
     assert is_whole
 
 
+@pytest.mark.wide
 def test_page_of_a_run_under_way_can_be_kept(result_of):
     """A button stops the page from loading itself again, and lets it go on."""
     script = """
