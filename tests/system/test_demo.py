@@ -16,6 +16,8 @@ from html.parser import HTMLParser
 import pyarrow.parquet as pq
 import pytest
 
+from ottla.testing import wait_until
+
 pytestmark = pytest.mark.spark
 
 LINE = re.compile(
@@ -210,6 +212,13 @@ def test_demo_of_generated_events(java, complaints, tmp_path, monkeypatch):
     check_report(output, "3,000", "How this was made")
 
 
+def run_with_queries(opener, twin):
+    """The run as the console has it, once it has read of the queries; None before."""
+    with opener.open(twin) as answer:
+        data = json.load(answer)
+    return data if data["queries"] else None
+
+
 @pytest.mark.wide
 def test_demo_has_its_console(java, tmp_path):
     """Its page has the records, the queries that have ended, and the report; Ctrl-C ends both."""
@@ -226,8 +235,8 @@ def test_demo_has_its_console(java, tmp_path):
                 lines.append(line)
             (url,) = re.findall(r"ready at (\S+)", "".join(lines))
             opener.open(url).close()
-            with opener.open(url.partition("?")[0] + ".json") as answer:
-                data = json.load(answer)
+            twin = url.partition("?")[0] + ".json"
+            data = wait_until(lambda: run_with_queries(opener, twin), "the queries")
             with opener.open(url.partition("?")[0] + "/report.html") as answer:
                 assert "How this was made" in answer.read().decode()
         finally:
