@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeVar, dataclass_transform
+from typing import Any, Final, NamedTuple, TypeGuard, TypeVar, dataclass_transform
 from uuid import UUID
 
 K = TypeVar("K")
@@ -60,14 +61,20 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 MS_PER_MINUTE: Final = 60_000
 MS_PER_HOUR: Final = 3_600_000
 
-TOPIC_NAME: Final = r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}"
-"""The names that topics may have."""
+MAX_TOPIC_NAME_LENGTH: Final = 249
+"""The name of a directory, of 255, holds that of the topic, a dash, and a partition's digits."""
+_TOPIC_NAME: Final = rf"(?!\.{{1,2}}$)[A-Za-z0-9._-]{{1,{MAX_TOPIC_NAME_LENGTH}}}"
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 """The topics that brokers write: clients may read them, and neither make nor delete them."""
 PROGRESS_TOPIC = "__ottla_pipelines"
 """Runs of pipelines write their batches there, and the console reads them."""
+
+
+def is_topic_name(name: object) -> TypeGuard[str]:
+    """Whether a topic may have this name."""
+    return isinstance(name, str) and re.fullmatch(_TOPIC_NAME, name) is not None
 
 
 def encode_uuid(value: UUID) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ottla.clients.dead_letter_headers import HEADER_PREFIX
-from ottla.structs import TOPIC_NAME
+from ottla.structs import is_topic_name
 
 LONGEST_NUMBER: Final = 20
 
@@ -148,8 +147,7 @@ class LetterOrigin:
         self.family = naming[0] if naming and not self.is_ambiguous else None
         self._headers = found[self.family] if self.family else {}
         named = topics[self.family] if self.family else ""
-        is_name = re.fullmatch(TOPIC_NAME, named) is not None
-        self.topic, self.bad_topic = (named, "") if is_name else ("", named)
+        self.topic, self.bad_topic = (named, "") if is_topic_name(named) else ("", named)
 
     @property
     def partition(self) -> int | None:

@@ -21,9 +21,19 @@ from ottla.protocol.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.protocol.topic_name import is_topic_name, validate_topic_name
+from ottla.protocol.topic_name import validate_topic_name
 from ottla.runtime.scheduler import pause, within
-from ottla.structs import NO_EPOCH, NO_LEADER, NO_UUID, Node, TopicPartition, Value, field, replace
+from ottla.structs import (
+    NO_EPOCH,
+    NO_LEADER,
+    NO_UUID,
+    Node,
+    TopicPartition,
+    Value,
+    field,
+    is_topic_name,
+    replace,
+)
 
 MOST_FORMER_IDS: Final = 10
 """How many ids of deleted topics of one name are remembered, to know outdated metadata."""
@@ -255,10 +265,11 @@ class Metadata:
         """
         deadline = Deadline(self._runtime.clock, self._client.config.request_timeout_ms)
         connection = await self._client.any_ready(deadline)
+        invalid = {name for name in topics or () if not is_topic_name(name)}
         request = MetadataRequest(
             topics=None
             if topics is None
-            else [MetadataRequestTopic(name=name) for name in topics if is_topic_name(name)]
+            else [MetadataRequestTopic(name=name) for name in topics if name not in invalid]
         )
         version = connection.version_of(MetadataRequest, low=1)
         if version >= FIRST_VERSION_WITH_AUTO_CREATE:
@@ -267,7 +278,7 @@ class Metadata:
         answer = cast(MetadataResponse, response)
         if answer.error_code:
             raise KafkaError.of(ErrorCode.of(answer.error_code), "the cluster's metadata")
-        return Cluster.of(answer, self.cluster).with_invalid(topics or ())
+        return Cluster.of(answer, self.cluster).with_invalid(invalid)
 
 
 class PartitionInfo(NamedTuple):
@@ -372,13 +383,9 @@ class Cluster(Value, frozen=True):
         return cls(response.cluster_id, response.controller_id, nodes, topics)
 
     def with_invalid(self, names: Iterable[str]) -> Cluster:
-        """The same with an error for each of the names that no topic may have."""
+        """The same with an error for each of these names, which no topic may have."""
         error = ErrorCode.INVALID_TOPIC_EXCEPTION
-        invalid = {
-            name: TopicInfo(name, NO_UUID, False, {}, error)
-            for name in names
-            if not is_topic_name(name)
-        }
+        invalid = {name: TopicInfo(name, NO_UUID, False, {}, error) for name in names}
         return replace(self, topics={**self.topics, **invalid}) if invalid else self
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -11,7 +10,7 @@ from ottla.config.config_type import BOOLEAN, STRING
 from ottla.config.known_keys import DEFAULT_PRINCIPAL_BUILDER
 from ottla.config.rule import one_of
 from ottla.errors import ConfigError
-from ottla.structs import TOPIC_NAME
+from ottla.structs import is_topic_name
 
 AUTHORIZERS: Final = (
     "kafka.security.authorizer.AclAuthorizer",
@@ -83,7 +82,7 @@ class AuthorizerConfig(ConfigTable, group=True):
         is_own = builder not in ("", DEFAULT_PRINCIPAL_BUILDER)
         values["principal_builder_class"] = builder if is_own else None
         topic = values["ottla_audit_topic"] = values["ottla_audit_topic"].strip()
-        if topic and (topic.startswith("__") or not re.fullmatch(TOPIC_NAME, topic)):
+        if topic and (topic.startswith("__") or not is_topic_name(topic)):
             raise ConfigError(
                 f"ottla.audit.topic={topic}: must be the name of a topic: 1 to 249 letters, "
                 "digits, dots, underscores and hyphens, without two underscores at its beginning"

@@ -8,7 +8,6 @@ own (`Connector.Settings`), and those of its converters and transforms behind th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -34,7 +33,7 @@ from ottla.connect.plugins import (
 from ottla.connect.topic_creation import topic_groups
 from ottla.connect.worker_clients import OVERRIDES, check_overrides
 from ottla.errors import ConfigError, KafkaError
-from ottla.structs import TOPIC_NAME, replace
+from ottla.structs import is_topic_name, replace
 
 OF_PARTS: Final = (
     "key.converter.",
@@ -414,7 +413,7 @@ class Checker:
 def _check_topics(checked: Checked, topics: Mapping[str, str]) -> None:
     """Refuse topics that cannot be made; with a transform their names are not known."""
     for topic, setting in topics.items():
-        if re.fullmatch(TOPIC_NAME, topic) is None:
+        if not is_topic_name(topic):
             checked.add(
                 setting.partition("=")[0],
                 f"{setting}: {topic!r} must be the name of a topic, of 1 to 249 ASCII letters, "

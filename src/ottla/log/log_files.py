@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ottla.protocol.topic_name import MAX_TOPIC_NAME_LENGTH
-from ottla.structs import TopicPartition
+from ottla.structs import MAX_TOPIC_NAME_LENGTH, TopicPartition
 
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"

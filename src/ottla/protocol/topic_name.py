@@ -1,42 +1,30 @@
-"""The rule for the names of topics, which brokers and clients share."""
+"""The error for a name that no topic may have, which brokers and clients share."""
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import MAX_TOPIC_NAME_LENGTH, is_topic_name
 
-MAX_TOPIC_NAME_LENGTH: Final = 249
-"""The name of a directory, of 255, holds that of the topic, a dash, and a partition's digits."""
-_TOPIC_NAME: Final = r"[a-zA-Z0-9._-]+"
 _SHOWN_LENGTH: Final = 64
 
 
 def validate_topic_name(name: object) -> None:
     """INVALID_TOPIC_EXCEPTION for a name that no topic, and so no directory, may have."""
+    if is_topic_name(name):
+        return
     if not isinstance(name, str):
         reason = f"it is of the type {type(name).__name__}, and must be a str"
     elif len(name) > MAX_TOPIC_NAME_LENGTH:
         reason = f"it has {len(name)} characters, {MAX_TOPIC_NAME_LENGTH} are allowed"
     elif name in (".", ".."):
         reason = "it would be a directory of its own"
-    elif re.fullmatch(_TOPIC_NAME, name) is None:
-        reason = "it must be made of ASCII letters, digits, '.', '_' and '-'"
     else:
-        return
+        reason = "it must be made of ASCII letters, digits, '.', '_' and '-'"
     raise KafkaError(
         ErrorCode.INVALID_TOPIC_EXCEPTION, f"{_shown(name)} cannot be a topic's name: {reason}"
     )
-
-
-def is_topic_name(name: object) -> bool:
-    """Whether a topic may have this name."""
-    try:
-        validate_topic_name(name)
-    except KafkaError:
-        return False
-    return True
 
 
 def _shown(name: object) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.topic_name import is_topic_name, validate_topic_name
+from ottla.protocol.topic_name import validate_topic_name
+from ottla.structs import is_topic_name
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "...", "__consumer_offsets"])

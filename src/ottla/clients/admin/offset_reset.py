@@ -15,7 +15,6 @@ from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 LONG_MAX: Final = 2**63 - 1
-"""The states of a group whose offsets a tool may set: it has no members."""
 
 
 class ResetScenario(Enum):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.errors import ConfigError
-from ottla.structs import TOPIC_NAME
+from ottla.structs import is_topic_name
 
 if TYPE_CHECKING:
     from ottla.clients.consumer.consumer_record import ConsumerRecord
@@ -55,7 +54,7 @@ class ProcessOptions(NamedTuple):
 
     @staticmethod
     def _check_dead_letters(topic: object, subscriptions: SubscriptionState) -> None:
-        if not isinstance(topic, str) or not re.fullmatch(TOPIC_NAME, topic):
+        if not is_topic_name(topic):
             raise ConfigError(
                 f"dead_letters={topic!r}: must be a topic's name, of at most 249 letters, digits, "
                 "'.', '_' and '-'"
