@@ -33,6 +33,11 @@ MOST_PORT: Final = 65_535
 LIMIT_OF_ALERT: Final = re.compile(r"[1-9][0-9]{0,8}")
 BY_PASSWORD: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512)
 OF_ONE_USER: Final = {"sasl.jaas.config", "sasl.username", "sasl.password"}
+NOT_WITH_LOGIN: Final = {
+    "connect": "a worker of Connect has no ACLs, so it is not for --login",
+    "metrics": "a broker's metrics have no ACLs, so not with --login",
+    "webhook": "alerts are those that a user may see, so not with --login",
+}
 
 
 class ConsoleCommand(Command):
@@ -183,20 +188,7 @@ def settings_of(arguments: Namespace) -> ConsoleSettings:
         check_protection(arguments)
     client = client_settings(arguments)
     has_login = is_for_login(client)
-    if has_login and arguments.connect:
-        raise UsageError("--connect: a worker of Connect has no ACLs, so it is not for --login")
-    for each in arguments.metrics:
-        check_url("--metrics", each)
-        if has_login:
-            raise UsageError("--metrics: a broker's metrics have no ACLs, so not with --login")
-    if arguments.webhook:
-        check_url("--webhook", arguments.webhook)
-        if has_login:
-            raise UsageError("--webhook: alerts are those that a user may see, so not with --login")
-    if arguments.report and (has_login or arguments.hide_records or arguments.mask):
-        raise UsageError(
-            "--report: it is shown whole, so it is not for --login, --hide-records and --mask"
-        )
+    check_sources(arguments, has_login)
     return ConsoleSettings(
         bootstrap_servers=bootstrap_server(arguments),
         client=client,
@@ -217,6 +209,21 @@ def settings_of(arguments: Namespace) -> ConsoleSettings:
         webhook=arguments.webhook or "",
         report=arguments.report or "",
     )
+
+
+def check_sources(arguments: Namespace, has_login: bool) -> None:
+    """UsageError for an address that is none, and where users would see more than their rights."""
+    for each in arguments.metrics:
+        check_url("--metrics", each)
+    if arguments.webhook:
+        check_url("--webhook", arguments.webhook)
+    for name, reason in NOT_WITH_LOGIN.items():
+        if has_login and getattr(arguments, name):
+            raise UsageError(f"--{name}: {reason}")
+    if arguments.report and (has_login or arguments.hide_records or arguments.mask):
+        raise UsageError(
+            "--report: it is shown whole, so it is not for --login, --hide-records and --mask"
+        )
 
 
 def client_settings(arguments: Namespace) -> dict[str, str]:

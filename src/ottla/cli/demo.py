@@ -98,14 +98,12 @@ def run_demo(
         broker_data=folder / "data",
         has_console=has_console,
     )
-    statuses: list[int] = []
 
-    def check(outcome: RunOutcome) -> None:
+    def check(outcome: RunOutcome) -> int:
         (counts,) = outcome.tables[COMPLETENESS].rows
-        statuses.append(conclude(terminal, outcome.events_in, counts))
+        return conclude(terminal, outcome.events_in, counts)
 
-    PipelineRun(plan, terminal).run(check)
-    return statuses[0]
+    return PipelineRun(plan, terminal).run(check)
 
 
 def conclude(terminal: Terminal, published: int, counts: Mapping[str, Any]) -> int:

@@ -95,16 +95,16 @@ class PipelineCommand(Command):
             return _reset(pipeline, arguments, terminal)
         from ottla.cli.pipeline_run import PipelineRun
 
-        def conclude(outcome: RunOutcome) -> None:
+        def conclude(outcome: RunOutcome) -> int:
             terminal.print(
                 f"{pipeline.name}: {outcome.events_in} events in, {outcome.read} read, "
                 f"{outcome.malformed} did not parse, {outcome.late} late"
             )
+            return 0
 
         run = PipelineRun(plan_of(pipeline, arguments, terminal), terminal)
         with own_failures(pipeline, arguments.pipeline, terminal):
-            run.run(conclude)
-        return 0
+            return run.run(conclude)
 
 
 def _add_places(parser: ArgumentParser) -> None:

@@ -67,8 +67,8 @@ class PipelineRun:
         self._is_over = threading.Event()
         self.outcome = RunOutcome()
 
-    def run(self, conclude: Callable[[RunOutcome], object] = lambda outcome: None) -> RunOutcome:
-        """Run it; `conclude` is called at the end, before a console stays until Ctrl-C."""
+    def run(self, conclude: Callable[[RunOutcome], int]) -> int:
+        """Run it; the status is that of `conclude`, after which a console stays until Ctrl-C."""
         plan = self._plan
         plan.folder.mkdir(parents=True, exist_ok=True)
         # Log lines of libraries would break up the lines of progress; they go into Spark's log.
@@ -80,10 +80,10 @@ class PipelineRun:
                 console.start(servers, plan.report)
             self._prepare(servers)
             self._run(servers)
-            conclude(self.outcome)
+            status = conclude(self.outcome)
             if not plan.is_continuous:
                 console.stay()
-        return self.outcome
+        return status
 
     def _run(self, servers: str) -> None:
         """Run the queries on Spark until they end, and write the results."""

@@ -107,7 +107,7 @@ class SiteCommand(Command):
             has_progress=arguments.console,
         )
         over = threading.Event()
-        statuses: list[int] = []
+        status = 0
         with ConsoleProcess(terminal) as console:
             site = WholeSite(options, terminal.print)
 
@@ -116,7 +116,8 @@ class SiteCommand(Command):
                     console.start(servers, site.page)
 
             def at_end(entries: list[Entry]) -> None:
-                statuses.append(conclude(entries, site.page, terminal))
+                nonlocal status
+                status = conclude(entries, site.page, terminal)
                 if not over.is_set():
                     console.stay()
 
@@ -125,7 +126,7 @@ class SiteCommand(Command):
                     site.run(over.is_set, at_start, at_end)
             except SiteError as error:
                 raise CommandError(str(error)) from error
-        return statuses[0]
+        return status
 
 
 def conclude(entries: list[Entry], page: Path, terminal: Terminal) -> int:

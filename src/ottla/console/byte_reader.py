@@ -42,8 +42,7 @@ class ByteReader:
 
     def zigzag(self) -> int:
         """A signed number of variable length, as Avro and Protocol Buffers have it."""
-        found = self.varint()
-        return (found >> 1) ^ -(found & 1)
+        return signed_of(self.varint())
 
     def varint(self) -> int:
         """A number of variable length, the lowest bits first."""
@@ -70,6 +69,11 @@ class ByteReader:
 
     def __exit__(self, *_error: object) -> None:
         self._depth -= 1
+
+
+def signed_of(zigzag: int) -> int:
+    """The signed number for which another one stands: 0, -1, 1, -2 and so on."""
+    return (zigzag >> 1) ^ -(zigzag & 1)
 
 
 def hex_text(data: bytes) -> str:

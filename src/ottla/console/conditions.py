@@ -247,12 +247,13 @@ class Parser:
 
     def _comparison(self, name: str, read: Read, sign: str) -> Test:
         other, read_other = self._operand(name)
-        if name in (*PLAIN, "key") and not other and not self._negations:
-            self.conjuncts.append(Conjunct(name, sign, read_other(None)))  # type: ignore[arg-type]
-        if sign == "=" and not other and not self._negations:
-            self._note_needle(name, read_other(None))  # type: ignore[arg-type]
-        compare = COMPARE[sign]
         literal = None if other else read_other(None)  # type: ignore[arg-type]
+        if not other and not self._negations:
+            if name in (*PLAIN, "key"):
+                self.conjuncts.append(Conjunct(name, sign, literal))
+            if sign == "=":
+                self._note_needle(name, literal)
+        compare = COMPARE[sign]
         may_pass = self._number_needle(name, *bounds(sign, literal))
 
         def test(record: FoundRecord) -> bool:

@@ -83,11 +83,14 @@ class Decoders(NamedTuple):
     """Looks at all bytes, before anything else does."""
 
 
+NO_DECODERS: Final = Decoders()
+
+
 def shown_bytes(
     data: bytes | None,
     is_whole: bool = False,
     longest: int = LONGEST_WHOLE,
-    decoders: Decoders = Decoders(),  # noqa: B008 - it is a constant
+    decoders: Decoders = NO_DECODERS,
 ) -> ShownBytes:
     """The bytes as text; of more than 64 KB, or `longest`, the first 4 KB, unless `is_whole`."""
     if data is None:

@@ -27,8 +27,7 @@ class Places:
         """How many are taken."""
         return self._taken.total()
 
-    def check(self, user: str) -> None:
-        """Raises Refused where there is no place for a user."""
+    def _check(self, user: str) -> None:
         of_user, all_taken = self._taken[user], self.count
         if of_user >= self._of_user:
             raise Refused(f"{of_user} {self._work} already: end one of them.", TOO_MANY)
@@ -38,7 +37,7 @@ class Places:
     @contextmanager
     def taken(self, user: str) -> Iterator[None]:
         """Take a place for as long as the block runs; raises Refused where there is none."""
-        self.check(user)
+        self._check(user)
         self._taken[user] += 1
         try:
             yield

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from ottla.console.byte_reader import DEEPEST, ByteReader, hex_text
+from ottla.console.byte_reader import DEEPEST, ByteReader, hex_text, signed_of
 from ottla.console.decoding import PROTOBUF
 from ottla.errors import ConfigError
 
@@ -30,8 +30,8 @@ def _unpacked(form: str) -> Convert:
     return lambda raw: struct.unpack(form, raw)[0]
 
 
-def _zigzag(raw: int) -> int:
-    return (raw >> 1) ^ -(raw & 1)
+def _symbol(names: dict[int, str]) -> Convert:
+    return lambda raw: names.get(_signed(32)(raw), raw)
 
 
 SCALARS: Final[dict[int, tuple[int, Convert]]] = {
@@ -48,8 +48,8 @@ SCALARS: Final[dict[int, tuple[int, Convert]]] = {
     13: (VARINT, int),
     15: (FIXED_32, _unpacked("<i")),
     16: (FIXED_64, _unpacked("<q")),
-    17: (VARINT, _zigzag),
-    18: (VARINT, _zigzag),
+    17: (VARINT, signed_of),
+    18: (VARINT, signed_of),
 }
 """By the number of a type in a descriptor: the type on the wire, and the value of its bytes."""
 
@@ -176,8 +176,7 @@ class DescriptorFile:
             return [self.value_of(field.type_name, raw, depth + 1)]
         expected, convert = SCALARS.get(field.type, (VARINT, int))
         if field.type == ENUM:
-            names = self._enums.get(field.type_name, {})
-            convert = lambda raw: names.get(_signed(32)(raw), raw)  # noqa: E731 - it has the names
+            convert = _symbol(self._enums.get(field.type_name, {}))
         if wire == expected:
             return [convert(raw)]
         if wire != LENGTH or expected == LENGTH or not field.is_repeated:

@@ -190,7 +190,7 @@ class LetterRun:
 async def letters(visit: Visit) -> Data:
     """The letters that were not sent back yet, and where they would go; or the chosen ones."""
     queue = (await visit.cluster.topic(str(visit.place["topic"]))).name
-    chosen = places_of(name.removeprefix(CHOSEN) for name in visit.query if CHOSEN in name[:3])
+    chosen = places_of(name.removeprefix(CHOSEN) for name in visit.query if name.startswith(CHOSEN))
     run = LetterRun(visit, queue, chosen or None)
     await finished(visit, run, sends=False)
     return {

@@ -7,7 +7,6 @@ that each is asked for once; one that is not there is asked for again after a mi
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.clients.connect_rest import ConnectRefusedError, ConnectRest
@@ -72,10 +71,12 @@ class SchemaRegistry:
         return read is not None or now_ms - at_ms < FORGET_MS
 
     async def _ask(self, number: int) -> SchemaReader | None:
-        path = f"/schemas/ids/{number}"
-        work = partial(self._rest.ask, "GET", path)
-        try:
-            return reader_of(await self._cluster.limits.calls.run(work))
+
+        def read() -> SchemaReader | None:
+            return reader_of(self._rest.ask("GET", f"/schemas/ids/{number}"))
+
+        try:  # a long schema is read by the thread that has waited for it
+            return await self._cluster.limits.calls.run(read)
         except (ConnectRefusedError, ValueError):
             return None
 

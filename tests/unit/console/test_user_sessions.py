@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from users_of_console import AT_LOGIN, password, users_broker
+from users_of_console import AT_LOGIN, at_login, logged_in, users_broker
 from visitor import Visitor, visit
 
 from ottla.console import user_sessions
@@ -21,18 +21,6 @@ COOKIE = "ottla-console-8090"
 def broker() -> Iterator[InProcessBroker]:
     with users_broker() as broker:
         yield broker
-
-
-def at_login(broker: InProcessBroker, walk, **settings):
-    """A walk at a console of the broker where users log in."""
-    return visit(broker.bootstrap_servers, walk, **AT_LOGIN, **settings)
-
-
-async def logged_in(visitor: Visitor, name: str) -> Visitor:
-    """Another browser, where a user is logged in."""
-    browser = visitor.another()
-    assert (await browser.log_in(name, password(name))).status == 303
-    return browser
 
 
 def test_sessions_end_without_a_person_and_where_there_are_too_many(broker, monkeypatch):

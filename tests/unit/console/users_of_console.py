@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from visitor import Visitor, visit
 
 from ottla import Admin, Producer, TopicPartition
 from ottla.security.acls import (
@@ -32,6 +35,22 @@ def password(name: str) -> str:
 def client(name: str) -> dict[str, str]:
     """The settings of a user's own clients."""
     return {**AT_LOGIN["client"], "sasl.username": name, "sasl.password": password(name)}
+
+
+def at_login(
+    broker: InProcessBroker,
+    walk: Callable[[Visitor], Coroutine[Any, Any, Any]],
+    **settings: Any,
+) -> Any:
+    """A walk at a console of the broker where users log in."""
+    return visit(broker.bootstrap_servers, walk, **AT_LOGIN, **settings)
+
+
+async def logged_in(visitor: Visitor, name: str) -> Visitor:
+    """Another browser, where a user is logged in."""
+    browser = visitor.another()
+    assert (await browser.log_in(name, password(name))).status == 303
+    return browser
 
 
 @contextmanager
