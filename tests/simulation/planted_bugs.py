@@ -160,13 +160,17 @@ def partitions_given_away_before_they_are_revoked(patch: pytest.MonkeyPatch) -> 
     """A partition goes to its next owner while the member that has it still reads (KIP-848)."""
 
     def free(self, member_id, partitions):
-        for partition in partitions:
-            if self._owners.get(partition) == member_id:
-                del self._owners[partition]
+        for topic_id, number in partitions:
+            if self._owners[topic_id].get(number) == member_id:
+                del self._owners[topic_id][number]
 
-    patch.setattr(ConsumerGroup, "is_free_for", lambda self, partition, member_id: True)
+    def own(self, member_id, partitions):
+        for topic_id, number in partitions:
+            self._owners[topic_id][number] = member_id
+
     patch.setattr(ConsumerGroup, "free_for", lambda self, partitions, member_id: partitions)
     patch.setattr(ConsumerGroup, "_free", free)
+    patch.setattr(ConsumerGroup, "_own", own)
 
 
 def commits_of_stale_epochs_are_taken(patch: pytest.MonkeyPatch) -> None:

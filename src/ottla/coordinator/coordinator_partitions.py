@@ -17,6 +17,8 @@ from ottla.runtime.scheduler import Work
 logger = logging.getLogger(__name__)
 
 RECORDS_PER_STEP: Final = 500
+BYTES_OF_A_RECORD: Final = 1000
+"""A larger record counts for more: one with an assignment may have a megabyte."""
 LOADS_KEPT: Final = 100
 DONE: Final = object()
 REPLICATION_POLL_MS: Final = 10
@@ -51,7 +53,7 @@ class StepwiseLoader(ABC):
                     self.apply(record, batch)
                 except Exception as error:
                     self.report(f"record {record.offset}", error)
-                left -= 1
+                left -= 1 + len(record.value or b"") // BYTES_OF_A_RECORD
                 if left <= 0:
                     left = RECORDS_PER_STEP
                     yield

@@ -41,13 +41,14 @@ MAX_ELEMENTS_OF: Final[Mapping[int, int]] = {
     ApiKey.STOP_REPLICA: 500_000,
     ApiKey.WRITE_TXN_MARKERS: 120_000,  # administrators may, too (KIP-664)
     ApiKey.PRODUCE: 10_000,  # its frame is not decoded in slices
+    # The partitions of one member; its topics are counted by the group coordinator.
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: 120_000,
     # The following are not answered in slices: they are done as a whole or not at all.
     ApiKey.ADD_PARTITIONS_TO_TXN: 4_000,
     ApiKey.DELETE_RECORDS: 4_000,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: 3_000,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 5_000,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 1_000,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: 10_000,
     **dict.fromkeys((ApiKey.JOIN_GROUP, ApiKey.LEAVE_GROUP), 2_000),
     **dict.fromkeys((ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.CREATE_DELEGATION_TOKEN), 500),
     **dict.fromkeys((ApiKey.UPDATE_FEATURES, ApiKey.DESCRIBE_DELEGATION_TOKEN), 500),

@@ -7,8 +7,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.coordinator.group.consumer.assigned_partitions import NO_PARTITIONS, TopicIdPartition
 from ottla.coordinator.group.consumer.assignors import GroupSpec, MemberSpec, assign_uniform
-from ottla.coordinator.group.consumer.consumer_member import NO_PARTITIONS, TopicIdPartition
 from ottla.runtime.scheduler import at_once
 
 A, B, C = UUID(int=1), UUID(int=2), UUID(int=3)

@@ -7,11 +7,11 @@ from heapq import heapify, heapreplace
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.coordinator.group.consumer.consumer_member import (
-    Assignment,
+from ottla.coordinator.group.consumer.assigned_partitions import (
+    AssignedPartitions,
     TopicIdPartition,
     id_number,
-    numbers_by_topic,
+    in_order,
 )
 from ottla.runtime.scheduler import Work
 
@@ -20,7 +20,7 @@ class MemberSpec(NamedTuple):
     """A member: the topics it reads, and the target that it had before."""
 
     topic_ids: frozenset[UUID]
-    target: Assignment
+    target: AssignedPartitions
     instance_id: str | None = None
 
 
@@ -31,7 +31,7 @@ class GroupSpec(NamedTuple):
     partition_counts: Mapping[UUID, int]
 
 
-Assignor = Callable[[GroupSpec], Work[dict[str, Assignment]]]
+Assignor = Callable[[GroupSpec], Work[dict[str, AssignedPartitions]]]
 """Gives each partition of the topics that are read to exactly one member that reads its topic.
 
 It may pause: it looks at nothing but the specification, which does not change.
@@ -78,11 +78,40 @@ def _readers(group: GroupSpec, order: Iterable[str]) -> Work[dict[UUID, list[str
     return readers
 
 
-def _frozen(given: Given) -> dict[str, Assignment]:
-    return {member: frozenset(partitions) for member, partitions in given.items()}
+class Share:
+    """The partitions that one member is given, by topic, and how many they are."""
+
+    __slots__ = ("count", "topics")
+
+    def __init__(self) -> None:
+        self.topics: dict[UUID, set[int]] = {}
+        self.count = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def add(self, partition: TopicIdPartition) -> None:
+        """One more."""
+        topic_id, number = partition
+        self.topics.setdefault(topic_id, set()).add(number)
+        self.count += 1
+
+    def remove(self, partition: TopicIdPartition) -> None:
+        """One of them is for another member."""
+        topic_id, number = partition
+        self.topics[topic_id].remove(number)
+        self.count -= 1
 
 
-def assign_range(group: GroupSpec) -> Work[dict[str, Assignment]]:
+Given = dict[str, Share]
+Owners = dict[TopicIdPartition, str]
+
+
+def _frozen(given: Given) -> dict[str, AssignedPartitions]:
+    return {member: AssignedPartitions.of(share.topics.items()) for member, share in given.items()}
+
+
+def assign_range(group: GroupSpec) -> Work[dict[str, AssignedPartitions]]:
     """Members are sorted by id; static ones by instance id, so they keep their place.
 
     Members that read the same topics get partitions of the same numbers, so that records with equal
@@ -90,7 +119,7 @@ def assign_range(group: GroupSpec) -> Work[dict[str, Assignment]]:
     """
     order = sorted(group.members, key=lambda member: group.members[member].instance_id or member)
     readers = yield from _readers(group, order)
-    given: Given = {member: set() for member in group.members}
+    given: Given = {member: Share() for member in group.members}
     pace = SlicePace()
     for topic_id, count in group.partition_counts.items():
         members = readers.get(topic_id, ())
@@ -105,15 +134,11 @@ def assign_range(group: GroupSpec) -> Work[dict[str, Assignment]]:
     return _frozen(given)
 
 
-Given = dict[str, set[TopicIdPartition]]
-Owners = dict[TopicIdPartition, str]
-
-
-def assign_uniform(group: GroupSpec) -> Work[dict[str, Assignment]]:
+def assign_uniform(group: GroupSpec) -> Work[dict[str, AssignedPartitions]]:
     """Keep the partitions of members, deal out the rest, then even out where it helps."""
     if not group.members:
         return {}
-    given: Given = {member: set() for member in group.members}
+    given: Given = {member: Share() for member in group.members}
     owners = yield from _keep(group, given)
     if len({member.topic_ids for member in group.members.values()}) == 1:
         yield from _assign_to_equals(group, given, owners)
@@ -162,7 +187,7 @@ def _assign_to_equals(group: GroupSpec, given: Given, owners: Owners) -> Work[No
         else:
             free.append(partition)
             if owner is not None:
-                given[owner].discard(partition)
+                given[owner].remove(partition)
         if pace.is_over(1):
             yield
     yield from _deal(iter(free), given, quota, rest)
@@ -224,12 +249,12 @@ def _even_out(readers: Mapping[UUID, list[str]], given: Given) -> Work[None]:
     has_moved = True
     while has_moved:
         has_moved = False
-        lowest = min(len(partitions) for partitions in given.values())
+        lowest = min(map(len, given.values()))
         for member in sorted(given, key=lambda member: (-len(given[member]), member)):
             mine = given[member]
             if len(mine) - lowest <= 1:
                 break
-            for topic_id, numbers in numbers_by_topic(mine).items():
+            for topic_id, numbers in in_order(mine.topics).items():
                 others = readers[topic_id]
                 if pace.is_over(len(numbers) + len(others)):
                     yield
@@ -239,7 +264,7 @@ def _even_out(readers: Mapping[UUID, list[str]], given: Given) -> Work[None]:
 
 def _move_to_fewest(
     partitions: Iterable[TopicIdPartition],
-    mine: set[TopicIdPartition],
+    mine: Share,
     readers: Iterable[str],
     given: Given,
 ) -> bool:
@@ -250,7 +275,7 @@ def _move_to_fewest(
         count, least = heap[0]
         if len(mine) - count <= 1:
             break
-        mine.discard(partition)
+        mine.remove(partition)
         given[least].add(partition)
         heapreplace(heap, (count + 1, least))
         has_moved = True

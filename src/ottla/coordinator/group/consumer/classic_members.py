@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
+from ottla.coordinator.group.consumer.assigned_partitions import NO_PARTITIONS
 from ottla.coordinator.group.consumer.classic_subscription import (
     Subscription,
     read_subscription,
@@ -17,7 +18,6 @@ from ottla.coordinator.group.consumer.classic_subscription import (
 )
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup, has_unrevoked
 from ottla.coordinator.group.consumer.consumer_member import (
-    NO_PARTITIONS,
     ClassicMembership,
     ConsumerMember,
     CurrentAssignment,
@@ -301,4 +301,4 @@ def should_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
     if member.current.state is not MemberState.UNRELEASED_PARTITIONS:
         return False
     missing = group.target[member.member_id] - member.current.assigned
-    return all(group.is_free_for(partition, member.member_id) for partition in missing)
+    return group.are_free_for(missing, member.member_id)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+from ottla.coordinator.group.consumer.assigned_partitions import AssignedPartitions, in_order
 from ottla.coordinator.group.consumer.cluster_topics import ClusterTopics
-from ottla.coordinator.group.consumer.consumer_member import Assignment, TopicIdPartition
 from ottla.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.consumer_protocol import (
     ConsumerProtocolTopicPartition,
@@ -30,7 +30,7 @@ class Subscription(NamedTuple):
     """The subscription of a classic member, and the partitions that it says it still has."""
 
     topic_names: tuple[str, ...]
-    owned: Assignment
+    owned: AssignedPartitions
     rack_id: str | None
 
 
@@ -42,7 +42,9 @@ def read_subscription(metadata: bytes, topics: ClusterTopics) -> Subscription:
     return Subscription(names, with_ids(stored.owned_partitions, topics), stored.rack_id)
 
 
-def read_assignment(protocol: str | None, assignment: bytes, topics: ClusterTopics) -> Assignment:
+def read_assignment(
+    protocol: str | None, assignment: bytes, topics: ClusterTopics
+) -> AssignedPartitions:
     """The partitions; user data of a client's own assignor is refused: it would be lost."""
     with _of_consumers():
         stored = decode_assignment(assignment)
@@ -54,21 +56,26 @@ def read_assignment(protocol: str | None, assignment: bytes, topics: ClusterTopi
     return with_ids(stored.assigned_partitions, topics)
 
 
-def write_assignment(assigned: Assignment, metadata: bytes, topics: ClusterTopics) -> bytes:
+def write_assignment(assigned: AssignedPartitions, metadata: bytes, topics: ClusterTopics) -> bytes:
     """The partitions in the version of a subscription; deleted topics are left out."""
     version = int.from_bytes(metadata[:2], "big", signed=True)
-    named = ((topics.topic_name(topic_id), number) for topic_id, number in sorted(assigned))
-    partitions = [TopicPartition(name, number) for name, number in named if name is not None]
+    partitions = [
+        TopicPartition(name, number)
+        for topic_id, numbers in in_order(assigned.topics).items()
+        if (name := topics.topic_name(topic_id)) is not None
+        for number in numbers
+    ]
     return encode_assignment(partitions, version)
 
 
-def with_ids(stored: Iterable[ConsumerProtocolTopicPartition], topics: ClusterTopics) -> Assignment:
+def with_ids(
+    stored: Iterable[ConsumerProtocolTopicPartition], topics: ClusterTopics
+) -> AssignedPartitions:
     """Partitions of topics that exist, by the ids of the topics."""
-    return frozenset(
-        TopicIdPartition(topic.topic_id, partition)
+    return AssignedPartitions.of(
+        (topic.topic_id, each.partitions)
         for each in stored
         if (topic := topics.topic(each.topic)) is not None
-        for partition in each.partitions
     )
 
 

@@ -8,11 +8,17 @@ Stable         all members have it
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import ClassVar, Final, TypeVar
+from uuid import UUID
 
+from ottla.coordinator.group.consumer.assigned_partitions import (
+    NO_PARTITIONS,
+    AssignedPartitions,
+    TopicIdPartition,
+)
 from ottla.coordinator.group.consumer.cluster_topics import SubscribedTopic
 from ottla.coordinator.group.consumer.consumer_group_records import (
     current_assignment_key,
@@ -27,13 +33,10 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
     target_member_value,
 )
 from ottla.coordinator.group.consumer.consumer_member import (
-    NO_PARTITIONS,
-    Assignment,
     ConsumerMember,
     CurrentAssignment,
     MemberDetails,
     MemberState,
-    TopicIdPartition,
 )
 from ottla.coordinator.group.consumer.pending_writes import PendingWrites
 from ottla.coordinator.group.group import Committer, Group, GroupType
@@ -90,7 +93,7 @@ class ConsumerGroup(Group):
         self.assignment_epoch = 0
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
-        self.target: dict[str, Assignment] = {}
+        self.target: dict[str, AssignedPartitions] = {}
         self.topics: dict[str, SubscribedTopic] = {}
         self.regexes: dict[str, frozenset[str]] = {}
         self.seen_topics_version = NEVER
@@ -98,7 +101,7 @@ class ConsumerGroup(Group):
         """Whether its next target is being made, in slices."""
         self.is_dead = False
         self.writes = PendingWrites()
-        self._owners: dict[TopicIdPartition, str] = {}
+        self._owners: defaultdict[UUID, dict[int, str]] = defaultdict(dict)
         self._names = Uses[str]()
         self._expressions = Uses[str]()
 
@@ -175,15 +178,15 @@ class ConsumerGroup(Group):
         self._own(member.member_id, current.owned - member.current.owned)
         member.current = current
 
-    def is_free_for(self, partition: TopicIdPartition, member_id: str) -> bool:
-        """Whether no other member owns the partition."""
-        return self._owners.get(partition, member_id) == member_id
+    def are_free_for(self, partitions: AssignedPartitions, member_id: str) -> bool:
+        """Whether no other member owns any of the partitions."""
+        return self.free_for(partitions, member_id) == partitions
 
-    def free_for(self, partitions: Assignment, member_id: str) -> Assignment:
+    def free_for(self, partitions: AssignedPartitions, member_id: str) -> AssignedPartitions:
         """Those of the partitions that no other member owns."""
-        members = self.members.values()
-        return partitions.difference(
-            *(member.current.owned for member in members if member.member_id != member_id)
+        return AssignedPartitions.of(
+            (topic_id, _free_numbers(numbers, self._owners.get(topic_id, {}), member_id))
+            for topic_id, numbers in partitions.topics.items()
         )
 
     def has_had(self, member: ConsumerMember, partition: TopicPartition, epoch: int) -> bool:
@@ -290,16 +293,28 @@ class ConsumerGroup(Group):
         self._names.remove(details.topic_names)
         self._expressions.remove(filter(None, [details.topic_regex]))
 
-    def _own(self, member_id: str, partitions: Iterable[TopicIdPartition]) -> None:
-        owners = dict.fromkeys(partitions, member_id)
-        count = len(self._owners) + len(owners)
-        self._owners.update(owners)
-        assert len(self._owners) == count, "a partition has an owner already"
+    def _own(self, member_id: str, partitions: AssignedPartitions) -> None:
+        for topic_id, numbers in partitions.topics.items():
+            owners = self._owners[topic_id]
+            assert numbers.isdisjoint(owners), "a partition has an owner already"
+            owners.update(dict.fromkeys(numbers, member_id))
 
-    def _free(self, member_id: str, partitions: Iterable[TopicIdPartition]) -> None:
-        for partition in partitions:
-            assert self._owners[partition] == member_id
-            del self._owners[partition]
+    def _free(self, member_id: str, partitions: AssignedPartitions) -> None:
+        for topic_id, numbers in partitions.topics.items():
+            owners = self._owners[topic_id]
+            for number in numbers:
+                assert owners[number] == member_id
+                del owners[number]
+            if not owners:
+                del self._owners[topic_id]
+
+
+def _free_numbers(
+    numbers: frozenset[int], owners: Mapping[int, str], member_id: str
+) -> Iterable[int]:
+    if numbers.isdisjoint(owners):
+        return numbers
+    return (number for number in numbers if owners.get(number, member_id) == member_id)
 
 
 def has_unrevoked(member: ConsumerMember) -> bool:

@@ -11,16 +11,13 @@ import logging
 from collections.abc import Callable
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.coordinator.group.consumer.assigned_partitions import AssignedPartitions, in_order
 from ottla.coordinator.group.consumer.cluster_topics import ClusterTopics
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer.consumer_member import (
-    NO_PARTITIONS,
-    Assignment,
     ConsumerMember,
     CurrentAssignment,
     MemberDetails,
-    TopicIdPartition,
-    numbers_by_topic,
 )
 from ottla.coordinator.group.consumer.consumer_rebalancer import ConsumerRebalancer
 from ottla.coordinator.group.consumer.group_changes import GroupChanges
@@ -239,12 +236,14 @@ def described_member(
     )
 
 
-def described_assignment(partitions: Assignment, topics: ClusterTopics) -> DescribedAssignment:
+def described_assignment(
+    partitions: AssignedPartitions, topics: ClusterTopics
+) -> DescribedAssignment:
     """Partitions of deleted topics are left out: their topics no longer have names."""
     return DescribedAssignment(
         topic_partitions=[
             DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=numbers)
-            for topic_id, numbers in numbers_by_topic(partitions).items()
+            for topic_id, numbers in in_order(partitions.topics).items()
             if (name := topics.topic_name(topic_id)) is not None
         ]
     )
@@ -307,14 +306,12 @@ def updated_details(
     )
 
 
-def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Assignment | None:
+def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> AssignedPartitions | None:
     """The member's partitions by its own account; None if that has not changed."""
     if request.topic_partitions is None:
         return None
-    return NO_PARTITIONS.union(
-        TopicIdPartition(topic.topic_id, partition)
-        for topic in request.topic_partitions
-        for partition in topic.partitions
+    return AssignedPartitions.of(
+        (topic.topic_id, topic.partitions) for topic in request.topic_partitions
     )
 
 
@@ -329,11 +326,11 @@ def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
     )
 
 
-def response_assignment(assigned: Assignment) -> ConsumerGroupHeartbeatResponseAssignment:
+def response_assignment(assigned: AssignedPartitions) -> ConsumerGroupHeartbeatResponseAssignment:
     """The partitions as the answer has them."""
     return ConsumerGroupHeartbeatResponseAssignment(
         topic_partitions=[
             ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=topic_id, partitions=numbers)
-            for topic_id, numbers in numbers_by_topic(assigned).items()
+            for topic_id, numbers in in_order(assigned.topics).items()
         ]
     )

@@ -6,19 +6,18 @@ values of one change are in one batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
+from ottla.coordinator.group.consumer.assigned_partitions import AssignedPartitions, in_order
 from ottla.coordinator.group.consumer.cluster_topics import SubscribedTopic
 from ottla.coordinator.group.consumer.consumer_member import (
-    Assignment,
+    AssignmentEpochs,
     ClassicMembership,
     CurrentAssignment,
     MemberDetails,
     MemberState,
-    TopicIdPartition,
-    numbers_by_topic,
 )
 from ottla.coordinator.group.member_metadata import SupportedProtocol
 from ottla.errors import ErrorCode, KafkaError
@@ -149,7 +148,7 @@ def target_member_key(group_id: str, member_id: str) -> bytes:
     return _key(ConsumerGroupTargetAssignmentMemberKey(group=group_id, member_id=member_id))
 
 
-def target_member_value(target: Assignment) -> bytes:
+def target_member_value(target: AssignedPartitions) -> bytes:
     return _value(
         ConsumerGroupTargetAssignmentMemberValue(topic_partitions=_stored_partitions(target))
     )
@@ -184,16 +183,15 @@ def read_current_assignment(value: ConsumerGroupCurrentMemberAssignmentValue) ->
         state=state,
         assigned=read_partitions(value.assigned_partitions),
         pending_revocation=read_partitions(value.partitions_pending_revocation),
-        assignment_epochs=dict(
-            _read_epochs([*value.assigned_partitions, *value.partitions_pending_revocation])
+        assignment_epochs=_read_epochs(
+            [*value.assigned_partitions, *value.partitions_pending_revocation]
         ),
     )
 
 
-def _read_epochs(
-    stored: Iterable[StoredOwnedPartitions],
-) -> Iterator[tuple[TopicIdPartition, int]]:
+def _read_epochs(stored: Iterable[StoredOwnedPartitions]) -> AssignmentEpochs:
     """The stored epochs; topics have none if a broker before KIP-1251 stored them."""
+    found: dict[UUID, dict[int, int]] = {}
     for topic in stored:
         if topic.assignment_epochs is None:
             continue
@@ -203,8 +201,9 @@ def _read_epochs(
                 f"topic {topic.topic_id} has {len(topic.assignment_epochs)} assignment epochs "
                 f"for {len(topic.partitions)} partitions; each must have one",
             )
-        for partition, epoch in zip(topic.partitions, topic.assignment_epochs, strict=True):
-            yield TopicIdPartition(topic.topic_id, partition), epoch
+        epochs = zip(topic.partitions, topic.assignment_epochs, strict=True)
+        found.setdefault(topic.topic_id, {}).update(epochs)
+    return found
 
 
 def regex_key(group_id: str, regex: str) -> bytes:
@@ -221,34 +220,27 @@ def regex_value(topics: Iterable[str], version: int, now_ms: int) -> bytes:
 
 def read_partitions(
     stored: Iterable[StoredTopicPartitions] | Iterable[StoredOwnedPartitions],
-) -> Assignment:
-    return frozenset(
-        TopicIdPartition(topic.topic_id, partition)
-        for topic in stored
-        for partition in topic.partitions
-    )
+) -> AssignedPartitions:
+    return AssignedPartitions.of((topic.topic_id, topic.partitions) for topic in stored)
 
 
-def _stored_partitions(partitions: Assignment) -> list[StoredTopicPartitions]:
+def _stored_partitions(partitions: AssignedPartitions) -> list[StoredTopicPartitions]:
     return [
         StoredTopicPartitions(topic_id=topic_id, partitions=numbers)
-        for topic_id, numbers in numbers_by_topic(partitions).items()
+        for topic_id, numbers in in_order(partitions.topics).items()
     ]
 
 
 def _owned_partitions(
-    current: CurrentAssignment, partitions: Assignment
+    current: CurrentAssignment, partitions: AssignedPartitions
 ) -> list[StoredOwnedPartitions]:
-    epochs: dict[UUID, dict[int, int]] = {}
-    for (topic_id, number), epoch in current.assignment_epochs.items():
-        epochs.setdefault(topic_id, {})[number] = epoch
     return [
         StoredOwnedPartitions(
             topic_id=topic_id,
             partitions=numbers,
-            assignment_epochs=_known_epochs(epochs.get(topic_id, {}), numbers),
+            assignment_epochs=_known_epochs(current.assignment_epochs.get(topic_id, {}), numbers),
         )
-        for topic_id, numbers in numbers_by_topic(partitions).items()
+        for topic_id, numbers in in_order(partitions.topics).items()
     ]
 
 

@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from ottla.coordinator.group.consumer.assigned_partitions import (
+    NO_PARTITIONS,
+    AssignedPartitions,
+    TopicIdPartition,
+)
 from ottla.coordinator.group.member_metadata import SupportedProtocol
 from ottla.protocol.consumer_group import LEAVE_STATIC_EPOCH
 from ottla.runtime import Timer
-from ottla.structs import Value, by_topic, field
+from ottla.structs import Value, field
 
-
-class TopicIdPartition(NamedTuple):
-    """A partition, with the id of its topic."""
-
-    topic_id: UUID
-    partition: int
-
-
-Assignment = frozenset[TopicIdPartition]
-NO_PARTITIONS: Final[Assignment] = frozenset()
-
-AssignmentEpochs = Mapping[TopicIdPartition, int]
+AssignmentEpochs = Mapping[UUID, Mapping[int, int]]
+"""Epochs by topic and number of a partition."""
 NO_EPOCHS: Final[AssignmentEpochs] = MappingProxyType({})
-
-
-def numbers_by_topic(partitions: Iterable[TopicIdPartition]) -> dict[UUID, list[int]]:
-    """The partition numbers of each topic, all in order."""
-    found = by_topic(partitions)
-    return {topic_id: sorted(found[topic_id]) for topic_id in sorted(found, key=id_number)}
-
-
-def id_number(topic_id: UUID) -> int:
-    """The id as a number, which compares in the same order, and faster."""
-    return topic_id.int
 
 
 class MemberState(IntEnum):
@@ -89,12 +73,12 @@ class CurrentAssignment(NamedTuple):
     member_epoch: int = 0
     previous_member_epoch: int = 0
     state: MemberState = MemberState.STABLE
-    assigned: Assignment = NO_PARTITIONS
-    pending_revocation: Assignment = NO_PARTITIONS
+    assigned: AssignedPartitions = NO_PARTITIONS
+    pending_revocation: AssignedPartitions = NO_PARTITIONS
     assignment_epochs: AssignmentEpochs = NO_EPOCHS
 
     @property
-    def owned(self) -> Assignment:
+    def owned(self) -> AssignedPartitions:
         """All partitions that no other member may read."""
         if not self.pending_revocation:
             return self.assigned
@@ -102,7 +86,8 @@ class CurrentAssignment(NamedTuple):
 
     def has_had(self, partition: TopicIdPartition, epoch: int) -> bool:
         """Whether the member had the partition in the epoch, and has had it ever since."""
-        since = self.assignment_epochs.get(partition, self.member_epoch)
+        epochs = self.assignment_epochs.get(partition.topic_id, {})
+        since = epochs.get(partition.partition, self.member_epoch)
         return since <= epoch <= self.member_epoch
 
     def is_reconciled_to(self, epoch: int) -> bool:

@@ -15,11 +15,11 @@ from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.coordinator_config import ConsumerGroupConfig
+from ottla.coordinator.group.consumer.assigned_partitions import AssignedPartitions
 from ottla.coordinator.group.consumer.cluster_topics import ClusterTopics
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup, has_unrevoked
 from ottla.coordinator.group.consumer.consumer_group_records import current_assignment_value
 from ottla.coordinator.group.consumer.consumer_member import (
-    Assignment,
     ConsumerMember,
     CurrentAssignment,
     MemberDetails,
@@ -180,7 +180,7 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
             changes.records = {}
 
     def reconcile(
-        self, changes: GroupChanges, member: ConsumerMember, owned: Assignment | None
+        self, changes: GroupChanges, member: ConsumerMember, owned: AssignedPartitions | None
     ) -> Work[None]:
         """The member's next step to its target; `owned` are the partitions that it reports.
 
@@ -206,7 +206,7 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
             member.cancel_rebalance_timer()
 
     def _following(
-        self, group: ConsumerGroup, member: ConsumerMember, owned: Assignment | None
+        self, group: ConsumerGroup, member: ConsumerMember, owned: AssignedPartitions | None
     ) -> CurrentAssignment:
         return next_assignment(
             member.current,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla.config.config_type import INT_MAX
+from ottla.coordinator.group.consumer.assigned_partitions import AssignedPartitions
 from ottla.coordinator.group.consumer.cluster_topics import SubscribedTopic
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer.consumer_group_records import (
@@ -22,7 +23,6 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
     target_member_value,
 )
 from ottla.coordinator.group.consumer.consumer_member import (
-    Assignment,
     ConsumerMember,
     CurrentAssignment,
     MemberDetails,
@@ -109,7 +109,7 @@ class GroupChanges:
         self.group.group_epoch = epoch
         self.records[group_epoch_key(self.group.group_id)] = group_epoch_value(epoch)
 
-    def set_target(self, member_id: str, target: Assignment) -> None:
+    def set_target(self, member_id: str, target: AssignedPartitions) -> None:
         """A member is going to read these partitions."""
         self.group.target[member_id] = target
         key = target_member_key(self.group.group_id, member_id)

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
+from ottla.coordinator.group.consumer.assigned_partitions import NO_PARTITIONS, AssignedPartitions
 from ottla.coordinator.group.consumer.classic_subscription import (
     read_assignment,
     read_subscription,
@@ -20,8 +21,6 @@ from ottla.coordinator.group.consumer.classic_subscription import (
 )
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup, ConsumerGroupState
 from ottla.coordinator.group.consumer.consumer_member import (
-    NO_PARTITIONS,
-    Assignment,
     ClassicMembership,
     ConsumerMember,
     CurrentAssignment,
@@ -96,7 +95,7 @@ class GroupMigration:
         if not classic.members:
             return []  # all have left, and the group still waits for others to join
         protocol = classic.select_protocol()
-        taken: Assignment = NO_PARTITIONS
+        taken: AssignedPartitions = NO_PARTITIONS
         members = []
         for member in classic.members.values():
             subscription = read_subscription(member.metadata(protocol), self._topics)

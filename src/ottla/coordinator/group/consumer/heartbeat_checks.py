@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
+from ottla.coordinator.group.consumer.assigned_partitions import AssignedPartitions
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
-from ottla.coordinator.group.consumer.consumer_member import Assignment, ConsumerMember
+from ottla.coordinator.group.consumer.consumer_member import ConsumerMember
 from ottla.coordinator.group.consumer.name_pattern import compile_regex
 from ottla.coordinator.group.group import is_too_long
 from ottla.errors import ErrorCode, KafkaError
@@ -16,12 +18,15 @@ from ottla.protocol.consumer_group import (
 )
 
 MEMBER_MAKES_ITS_ID_VERSION = 1
+MAX_TOPICS: Final = 10_000
+"""In either list of a request; a topic may have any number of partitions."""
 
 
 def check_request(
     request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: Collection[str]
 ) -> None:
     """Raise the error of the request, regardless of its group."""
+    _check_topics(request)
     _check_names(request)
     needs_id = api_version >= MEMBER_MAKES_ITS_ID_VERSION or request.member_epoch != JOIN_EPOCH
     if needs_id and not request.member_id.strip():
@@ -42,6 +47,15 @@ def check_request(
         compile_regex(request.subscribed_topic_regex)
 
 
+def _check_topics(request: ConsumerGroupHeartbeatRequest) -> None:
+    for name, topics in (
+        ("SubscribedTopicNames", request.subscribed_topic_names),
+        ("TopicPartitions", request.topic_partitions),
+    ):
+        if topics is not None and len(topics) > MAX_TOPICS:
+            raise _invalid(f"{name} has {len(topics)} topics, which may be {MAX_TOPICS} at most.")
+
+
 def _check_names(request: ConsumerGroupHeartbeatRequest) -> None:
     for name, value in (("InstanceId", request.instance_id), ("RackId", request.rack_id)):
         if value is not None and not value.strip():
@@ -60,7 +74,9 @@ def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
         raise _invalid("SubscribedTopicNames or SubscribedTopicRegex must be set when joining.")
 
 
-def check_epoch(member: ConsumerMember, member_epoch: int, owned: Assignment | None) -> None:
+def check_epoch(
+    member: ConsumerMember, member_epoch: int, owned: AssignedPartitions | None
+) -> None:
     """Fence the member, unless it names its present epoch or did not get our last answer.
 
     In the latter case it names the previous epoch, and only partitions that are still its own.

@@ -7,11 +7,10 @@ the others follow when their owners have given them up. So a partition never has
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from ottla.coordinator.group.consumer.assigned_partitions import NO_PARTITIONS, AssignedPartitions
 from ottla.coordinator.group.consumer.consumer_member import (
-    NO_PARTITIONS,
-    Assignment,
     AssignmentEpochs,
     CurrentAssignment,
     MemberState,
@@ -20,10 +19,10 @@ from ottla.coordinator.group.consumer.consumer_member import (
 
 def next_assignment(
     current: CurrentAssignment,
-    target: Assignment,
+    target: AssignedPartitions,
     target_epoch: int,
-    free_of: Callable[[Assignment], Assignment],
-    owned: Assignment | None,
+    free_of: Callable[[AssignedPartitions], AssignedPartitions],
+    owned: AssignedPartitions | None,
 ) -> CurrentAssignment:
     """The member's next assignment; `owned` are the partitions it reports, None if unchanged."""
     if current.state is MemberState.UNREVOKED_PARTITIONS:
@@ -57,10 +56,17 @@ def next_assignment(
     return current if is_same else following
 
 
-def _epochs(current: CurrentAssignment, partitions: Assignment, epoch: int) -> AssignmentEpochs:
+def _epochs(
+    current: CurrentAssignment, partitions: AssignedPartitions, epoch: int
+) -> AssignmentEpochs:
     """The known epochs; partitions that are new, or whose epoch is unknown, get `epoch`."""
-    epochs = dict.fromkeys(partitions, epoch)
-    for partition, since in current.assignment_epochs.items():
-        if partition in epochs:
-            epochs[partition] = since
-    return epochs
+    return {
+        topic_id: _of_numbers(current.assignment_epochs.get(topic_id, {}), numbers, epoch)
+        for topic_id, numbers in partitions.topics.items()
+    }
+
+
+def _of_numbers(known: Mapping[int, int], numbers: frozenset[int], epoch: int) -> Mapping[int, int]:
+    if known.keys() == numbers:
+        return known
+    return {**dict.fromkeys(numbers, epoch), **{n: known[n] for n in known if n in numbers}}

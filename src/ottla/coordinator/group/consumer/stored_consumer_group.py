@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from ottla.coordinator.group.consumer.assigned_partitions import NO_PARTITIONS, AssignedPartitions
 from ottla.coordinator.group.consumer.cluster_topics import SubscribedTopic
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer.consumer_group_records import (
@@ -14,8 +15,6 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
     read_partitions,
 )
 from ottla.coordinator.group.consumer.consumer_member import (
-    NO_PARTITIONS,
-    Assignment,
     ConsumerMember,
     CurrentAssignment,
     MemberDetails,
@@ -48,7 +47,7 @@ class StoredConsumerGroup:
         self.assignment_epoch = 0
         self.topics: dict[str, SubscribedTopic] = {}
         self.members: dict[str, MemberDetails] = {}
-        self.targets: dict[str, Assignment] = {}
+        self.targets: dict[str, AssignedPartitions] = {}
         self.currents: dict[str, CurrentAssignment] = {}
         self.regexes: dict[str, frozenset[str]] = {}
 
@@ -88,7 +87,7 @@ class StoredConsumerGroup:
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE, f"instance {details.instance_id} is there twice"
             )
-        if not all(group.is_free_for(partition, member_id) for partition in current.owned):
+        if not group.are_free_for(current.owned, member_id):
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE, f"member {member_id} owns what another one owns"
             )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from ottla.coordinator.group.consumer.assigned_partitions import NO_PARTITIONS
 from ottla.coordinator.group.consumer.assignors import ASSIGNORS, GroupSpec, MemberSpec, SlicePace
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
-from ottla.coordinator.group.consumer.consumer_member import NO_PARTITIONS
 from ottla.coordinator.group.consumer.group_changes import GroupChanges
 from ottla.runtime.scheduler import Work
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from ottla.coordinator.group.consumer.assigned_partitions import NO_PARTITIONS, AssignedPartitions
 from ottla.coordinator.group.consumer.assignors import GroupSpec, MemberSpec, assign_range
-from ottla.coordinator.group.consumer.consumer_member import NO_PARTITIONS
 from ottla.runtime.scheduler import at_once
 
 A, B = UUID(int=1), UUID(int=2)
@@ -44,4 +44,6 @@ def test_topic_that_nobody_reads_stays_out():
     """Its partitions are nobody's."""
     only_a = MemberSpec(frozenset({A}), NO_PARTITIONS)
 
-    assert at_once(assign_range(GroupSpec({"x": only_a}, {A: 1, B: 4}))) == {"x": {(A, 0)}}
+    assert at_once(assign_range(GroupSpec({"x": only_a}, {A: 1, B: 4}))) == {
+        "x": AssignedPartitions.of([(A, [0])])
+    }

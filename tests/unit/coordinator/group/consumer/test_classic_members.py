@@ -7,6 +7,10 @@ from uuid import UUID
 import pytest
 from consumer_group_world import ClassicPeer, ConsumerWorld, Peer
 
+from ottla.coordinator.group.consumer.assigned_partitions import (
+    AssignedPartitions,
+    TopicIdPartition,
+)
 from ottla.coordinator.group.consumer.classic_members import (
     check_protocols,
     check_sync,
@@ -20,7 +24,6 @@ from ottla.coordinator.group.consumer.consumer_member import (
     CurrentAssignment,
     MemberDetails,
     MemberState,
-    TopicIdPartition,
 )
 from ottla.coordinator.group.member_metadata import ClientContext, SupportedProtocol
 from ottla.coordinator.group.member_requests import JoinAttempt
@@ -112,20 +115,20 @@ def test_sync_is_of_the_present_generation_and_a_protocol_of_the_member(fields, 
 @pytest.mark.parametrize(
     ("current", "others", "rejoins"),
     [
-        (CurrentAssignment(4, 4, STABLE, frozenset({P0})), (), False),
-        (CurrentAssignment(3, 3, STABLE, frozenset({P0})), (), True),
-        (CurrentAssignment(4, 4, UNREVOKED, frozenset({P0})), (), True),
-        (CurrentAssignment(4, 4, UNRELEASED, frozenset({P0})), (P1,), False),
-        (CurrentAssignment(4, 4, UNRELEASED, frozenset({P0})), (), True),
-        (CurrentAssignment(4, 4, STABLE, frozenset({P0})), (P1,), False),
+        (CurrentAssignment(4, 4, STABLE, AssignedPartitions({P0})), (), False),
+        (CurrentAssignment(3, 3, STABLE, AssignedPartitions({P0})), (), True),
+        (CurrentAssignment(4, 4, UNREVOKED, AssignedPartitions({P0})), (), True),
+        (CurrentAssignment(4, 4, UNRELEASED, AssignedPartitions({P0})), (P1,), False),
+        (CurrentAssignment(4, 4, UNRELEASED, AssignedPartitions({P0})), (), True),
+        (CurrentAssignment(4, 4, STABLE, AssignedPartitions({P0})), (P1,), False),
     ],
 )
 def test_member_joins_again_where_it_has_something_to_give_or_take(current, others, rejoins):
     """It joins again in a new epoch too, but not while another member has its partitions."""
     member = classic("a", current=current)
-    other = classic("b", current=CurrentAssignment(4, 4, assigned=frozenset(others)))
+    other = classic("b", current=CurrentAssignment(4, 4, assigned=AssignedPartitions(others)))
     group = group_of(member, other)
-    group.target["a"] = frozenset({P0, P1})
+    group.target["a"] = AssignedPartitions({P0, P1})
 
     assert should_rejoin(group, member) is rejoins
 

@@ -381,6 +381,7 @@ def test_full_group_that_was_never_there_leaves_no_trace(world):
         ({"instance_id": " "}, ErrorCode.INVALID_REQUEST),
         ({"rack_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"member_id": "m" * 40_000}, ErrorCode.INVALID_REQUEST),
+        ({"subscribed_topic_names": ["t"] * 10_001}, ErrorCode.INVALID_REQUEST),
         ({"rebalance_timeout_ms": -1}, ErrorCode.INVALID_REQUEST),
         ({"topic_partitions": None}, ErrorCode.INVALID_REQUEST),
         ({"subscribed_topic_names": None}, ErrorCode.INVALID_REQUEST),

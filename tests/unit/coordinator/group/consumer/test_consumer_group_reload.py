@@ -93,7 +93,7 @@ def test_members_hold_what_the_group_says_and_nobody_holds_it_beside_them(seed):
         owned = [each for member in group.members.values() for each in member.current.owned]
         assert len(owned) == len(set(owned))
         for member in group.members.values():
-            assert all(group.is_free_for(each, member.member_id) for each in member.current.owned)
+            assert group.are_free_for(member.current.owned, member.member_id)
             assert member.current.member_epoch <= group.group_epoch
         assert group.assignment_epoch <= group.group_epoch
         assert set(group.target) == set(group.members)

@@ -8,6 +8,10 @@ from uuid import UUID
 import pytest
 from consumer_group_world import ConsumerWorld
 
+from ottla.coordinator.group.consumer.assigned_partitions import (
+    AssignedPartitions,
+    TopicIdPartition,
+)
 from ottla.coordinator.group.consumer.cluster_topics import SubscribedTopic
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer.consumer_member import (
@@ -15,7 +19,6 @@ from ottla.coordinator.group.consumer.consumer_member import (
     CurrentAssignment,
     MemberDetails,
     MemberState,
-    TopicIdPartition,
 )
 from ottla.coordinator.group.consumer.group_changes import GroupChanges
 from ottla.coordinator.group.consumer.pending_writes import OnStored, PendingWrites
@@ -34,7 +37,7 @@ TOPICS = {"t": SubscribedTopic(T, 3)}
 
 def member(name: str, *owned: TopicIdPartition, **details: object) -> ConsumerMember:
     says = MemberDetails("app", "/10.0.0.1", topic_names=("t",))._replace(**details)
-    return ConsumerMember(name, says, CurrentAssignment(3, 2, assigned=frozenset(owned)))
+    return ConsumerMember(name, says, CurrentAssignment(3, 2, assigned=AssignedPartitions(owned)))
 
 
 def changed_group() -> GroupChanges:
@@ -64,8 +67,8 @@ def test_records_of_changes_describe_the_group():
     changes = changed_group()
     assert list(differences(changes.group, reread(changes))) == []
     a, b = changes.group.members.values()
-    changes.set_current(a, CurrentAssignment(4, 3, MemberState.STABLE, frozenset({P0})))
-    changes.set_target("a", frozenset({P0, P1}))
+    changes.set_current(a, CurrentAssignment(4, 3, MemberState.STABLE, AssignedPartitions({P0})))
+    changes.set_target("a", AssignedPartitions({P0, P1}))
     changes.replace_member(b, member("c", P1, instance_id="i"))
     changes.drop_regex("t.*")
     changes.update_details(a, a.details._replace(client_host="/elsewhere"))
@@ -74,7 +77,10 @@ def test_records_of_changes_describe_the_group():
 
     assert changes.needs_assignment
     assert list(differences(changes.group, reread(changes))) == []
-    assert changes.group.target == {"a": {P0, P1}, "c": {P2}}
+    assert changes.group.target == {
+        "a": AssignedPartitions({P0, P1}),
+        "c": AssignedPartitions({P2}),
+    }
     before = dict(changes.records)
     changes.update_details(a, a.details)
     assert changes.records == before
@@ -87,15 +93,15 @@ def test_partition_is_free_when_its_owner_has_given_it_up():
     """By its next assignment, or because it is gone."""
     group = changed_group().group
     a, b = group.members.values()
-    assert [group.is_free_for(each, "a") for each in (P0, P1, P2)] == [True, True, False]
-    group.set_current(a, CurrentAssignment(4, 3, assigned=frozenset({P0})))
-    assert [group.is_free_for(each, "b") for each in (P0, P1, P2)] == [False, True, True]
+    assert group.free_for(AssignedPartitions({P0, P1, P2}), "a") == AssignedPartitions({P0, P1})
+    group.set_current(a, CurrentAssignment(4, 3, assigned=AssignedPartitions({P0})))
+    assert group.free_for(AssignedPartitions({P0, P1, P2}), "b") == AssignedPartitions({P1, P2})
     cancelled: list[str] = []
     b.session_timer = SimpleNamespace(cancel=lambda: cancelled.append("session"))
     b.rebalance_timer = SimpleNamespace(cancel=lambda: cancelled.append("rebalance"))
     group.remove(b)
     assert sorted(cancelled) == ["rebalance", "session"]
-    assert [group.is_free_for(each, "x") for each in (P0, P1, P2)] == [False, True, True]
+    assert group.free_for(AssignedPartitions({P0, P1, P2}), "x") == AssignedPartitions({P1, P2})
     assert (group.static_member("i"), group.static_members) == (None, {})
 
 
@@ -147,7 +153,7 @@ def test_member_has_had_a_partition_of_a_topic_that_the_group_knows():
     """Since the epoch that its assignment names."""
     group = changed_group().group
     a = group.members["a"]
-    a.current = a.current._replace(assignment_epochs={P0: 2})
+    a.current = a.current._replace(assignment_epochs={T: {0: 2}})
     found = [group.has_had(a, TopicPartition("t", 0), epoch) for epoch in (1, 2, 3, 4)]
 
     assert found == [False, True, True, False]

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from ottla.coordinator.group.consumer.assigned_partitions import NO_PARTITIONS
 from ottla.coordinator.group.consumer.stored_consumer_group import StoredConsumerGroup
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.message import encode_versioned
@@ -108,10 +109,10 @@ def test_records_describe_the_whole_group(stored):
     assert (group.topics["t"].topic_id, group.regexes) == (T, {"t.*": {"t", "tt"}})
     assert group.subscribed_topics == {"t", "tt"}
     assert (known.member_id, known.details.topic_regex) == ("a", "t.*")
-    assert group.target["a"] == {(T, 0), (T, 1)}
-    assert known.current.assigned == {(T, 0)}
+    assert group.target["a"].topics == {T: {0, 1}}
+    assert known.current.assigned.topics == {T: {0}}
     assert (known.current.member_epoch, known.current.previous_member_epoch) == (3, 2)
-    assert not group.is_free_for(next(iter(known.current.assigned)), "b")
+    assert not group.are_free_for(known.current.assigned, "b")
 
 
 def test_last_record_of_a_key_counts(stored):
@@ -126,18 +127,18 @@ def test_last_record_of_a_key_counts(stored):
 
     assert group.group_epoch == 9
     assert group.members["a"].details.instance_id == "i"
-    assert group.target["a"] == {(T, 1)}
-    assert group.members["a"].current.assigned == {(T, 1)}
+    assert group.target["a"].topics == {T: {1}}
+    assert group.members["a"].current.assigned.topics == {T: {1}}
     assert group.subscribed_topics == {"t"}
 
 
 def test_tombstone_takes_what_its_key_said(stored):
     """One after the other; the group exists for as long as it has an epoch."""
     group = apply(stored, (current_key(), None)).restore("g")
-    assert group.members["a"].current.assigned == frozenset()
+    assert group.members["a"].current.assigned == NO_PARTITIONS
     assert group.members["a"].current.member_epoch == 0
     group = apply(stored, (target_key(), None)).restore("g")
-    assert group.target["a"] == frozenset()
+    assert group.target["a"] == NO_PARTITIONS
     assert apply(stored, (TARGET_EPOCH, None)).restore("g").assignment_epoch == 0
     group = apply(stored, (REGEX, None)).restore("g")
     assert group.regexes == {}
