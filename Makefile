@@ -77,7 +77,7 @@ unit-above: $(READY)
 property: $(READY)  ## hypothesis, and parity with independent implementations
 	$(LATER) $(VENV)/bin/pytest tests/property tests/wire
 
-simulation: $(READY)  ## 12 clusters (OTTLA_SEEDS=1-500), each in a simulated world with faults of its own; planted bugs
+simulation: $(READY)  ## 8 clusters (OTTLA_SEEDS=1-500), each in a simulated world with faults of its own; planted bugs
 	$(NICE) $(VENV)/bin/pytest tests/simulation
 
 simulate: $(READY)  ## one of them again, exactly: what broke, and what came of it (SEED=42)
@@ -90,10 +90,8 @@ clients: $(READY)  ## real clients of other libraries, and ours, with a real bro
 # Each worker has brokers, a ZooKeeper and a Spark session of its own, which its files share.
 WORKERS := -n 2 --dist loadfile
 
-# Classes that JVMs have read once: a server of ZooKeeper starts in two thirds of the time, a
-# session of Spark in half.
+# Classes that a JVM has read once: a server of ZooKeeper starts in two thirds of the time.
 ZOOKEEPER_CLASSES := $(VENV)/zookeeper-classes.jsa
-CLASSES := $(VENV)/spark-classes.jsa
 
 system: $(READY)  ## real processes, real ZooKeeper, the commands
 	@test $(ZOOKEEPER_CLASSES) -nt $(READY) || $(PY) tests/forked/zookeeper_classes.py $(ZOOKEEPER_CLASSES) \
@@ -105,8 +103,6 @@ SPARK_TESTS = $(shell grep -rl 'pytest.mark.spark' tests/system tests/unit --inc
 
 # Not a target of its own: `make test` would begin the suites that are shorter before this one.
 spark: $(READY)  ## real Spark: source, sink, pipelines, tables
-	@test $(CLASSES) -nt $(READY) || $(PY) tests/system/spark_sink/spark_classes.py $(CLASSES) \
-	  || echo "sessions of Spark start without $(CLASSES)"
 	$(VENV)/bin/pytest $(SPARK_TESTS) -m spark $(WORKERS)
 
 peers: $(READY)  ## Kafka's own tools, and clients and brokers of other languages (fetched into .peers)

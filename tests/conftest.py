@@ -40,19 +40,17 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 # A JVM of a test lives for seconds: what is compiled once, and quickly, serves it better. `make`
-# has kept the classes of ZooKeeper and Spark in files, which one of another Java does not look at.
+# has kept the classes of ZooKeeper in a file, which one of another Java does not look at.
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 
 
-def kept_classes(name: str) -> str:
-    """The options with which a JVM takes its classes from a file, if there is one."""
-    path = Path(sys.prefix) / f"{name}-classes.jsa"
-    silent = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-    return f"-XX:SharedArchiveFile={path} {silent}" if path.exists() else ""
+KEPT_CLASSES = Path(sys.prefix) / "zookeeper-classes.jsa"
+FROM_FILE = f"-XX:SharedArchiveFile={KEPT_CLASSES} -Xlog:cds=off -Xlog:cds+dynamic=off"
 
-
-os.environ.setdefault("KAFKA_HEAP_OPTS", f"-Xmx512M {QUICK_JVM} {kept_classes('zookeeper')}")
-os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{QUICK_JVM} {kept_classes('spark')}")
+os.environ.setdefault(
+    "KAFKA_HEAP_OPTS", f"-Xmx512M {QUICK_JVM} {FROM_FILE if KEPT_CLASSES.exists() else ''}"
+)
+os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JVM)
 
 # A shell lets what it runs in the background ignore Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)

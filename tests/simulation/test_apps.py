@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import apps
 import pytest
-from breadth import some
+from breadth import examples, some
 from worlds import Worlds
 
 
@@ -20,9 +20,8 @@ def run(worlds: Worlds, program: str) -> str:
 
 def test_right_app_passes(worlds):
     """A shop, and workers in a group: each order is there once, in order, and is worked on."""
-    shown = run(
-        worlds, "for outcome in apps.WORK.run(range(1, 6)):\n    print(outcome.fault_count)"
-    )
+    seeds = range(1, 1 + examples(12))
+    shown = run(worlds, f"for seen in apps.WORK.run({seeds}):\n    print(seen.fault_count)")
     assert all(int(count) > 0 for count in shown.split())
 
 

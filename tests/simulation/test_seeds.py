@@ -18,7 +18,7 @@ from worlds import Worlds
 from ottla.compiled import is_core_compiled
 from ottla.testing.simulation.stories import KINDS, kind_of
 
-SEEDS = os.environ.get("OTTLA_SEEDS", "1-12")
+SEEDS = os.environ.get("OTTLA_SEEDS", "1-8")
 """CI runs 240, `make soak` ten thousand."""
 
 

@@ -264,7 +264,7 @@ def violations(page, name: str) -> list[str]:
     [
         ("overview", "/"),
         pytest.param("topics", "/topics", marks=pytest.mark.wide),
-        ("records", "/t/orders/records"),
+        pytest.param("records", "/t/orders/records", marks=pytest.mark.wide),
         pytest.param("search", f"/t/orders/records?q={quote(CONDITION)}", marks=pytest.mark.wide),
         pytest.param("hostile", "/t/hostile/records", marks=pytest.mark.wide),
         pytest.param("record", "/t/orders/1/3", marks=pytest.mark.wide),
@@ -296,7 +296,7 @@ def violations(page, name: str) -> list[str]:
         pytest.param("access", "/access", marks=pytest.mark.wide),
         pytest.param("connectors", "/connectors", marks=pytest.mark.wide),
         pytest.param("pipelines", "/pipelines", marks=pytest.mark.wide),
-        ("run", "/run"),
+        pytest.param("run", "/run", marks=pytest.mark.wide),
         pytest.param("metrics", "/metrics", marks=pytest.mark.wide),
         pytest.param("alerts", "/alerts", marks=pytest.mark.wide),
         pytest.param("mirrors", "/mirrors", marks=pytest.mark.wide),
@@ -346,6 +346,7 @@ def test_topics_are_filtered_as_one_types(visit):
     assert page.evaluate("document.activeElement.name") == "q"
 
 
+@pytest.mark.wide
 def test_journey_from_a_search_to_a_record_and_its_key(visit):
     """By links alone, as without a script."""
     page = visit("/t/orders/records")
@@ -431,6 +432,7 @@ def test_keys_lead_to_the_search_box_and_through_rows(visit):
     assert page.locator(".found a").count() == 1
 
 
+@pytest.mark.wide
 def test_pages_work_without_a_script(browser, console):
     """Search, older records and a page of a record."""
     base = console.partition("/?")[0]
@@ -483,6 +485,7 @@ def test_series_is_pinned_as_a_plot(visit):
     assert "pin=" in page.url
 
 
+@pytest.mark.wide
 def test_report_of_a_run_is_in_a_sandbox(visit):
     """It is beside the records that arrive, and survives the page's own refreshing."""
     page = visit("/run")

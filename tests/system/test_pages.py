@@ -197,6 +197,7 @@ def test_report_of_a_run_under_way_is_seen_by_everyone(looked_at):
     assert looked_at("web_traffic-running", report_of("web_traffic", refresh_s=600)) == []
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("state", ["running", "ended"])
 def test_site_is_seen_by_everyone(looked_at, tmp_path, state):
     """The live page of a site, and what it leaves behind."""
@@ -228,6 +229,7 @@ def test_fault_of_one_view_is_found(looked_at, theme):
     ]
 
 
+@pytest.mark.wide
 def test_fault_of_a_page_is_found(looked_at):
     """An image without words, an error, a request and a line too long are told."""
     html = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 
 import pytest
-from breadth import some
 
 import ottla
 from ottla.cli.main import main
@@ -37,7 +36,8 @@ def rows(frame):
     return sorted(str(row.asDict()) for row in frame.collect())
 
 
-@pytest.mark.parametrize("name", some(NAMES))
+@pytest.mark.wide
+@pytest.mark.parametrize("name", NAMES)
 def test_stream_comes_to_what_the_functions_make_of_all_input(spark, servers, tmp_path, name):
     """Over several batches and a restart, with state carried on."""
     pipeline = load_pipeline(name)

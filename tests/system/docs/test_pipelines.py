@@ -40,6 +40,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.wide
 def test_own_pipeline_is_made_as_the_page_says(folder, run_here, spark, monkeypatch):
     """Its commands print what is shown, its files are those that are written, its test passes."""
     for text in (*PAGE.blocks_in("csv"), *PAGE.blocks_in("json")):

@@ -184,6 +184,7 @@ def test_mirror_runs_until_it_is_interrupted(ottla, write, two):
     assert " records  lag 0  topics " in out.splitlines()[-1]
 
 
+@pytest.mark.wide
 def test_demo_mirrors_between_two_clusters(ottla):
     """One command: a hundred thousand records, a lag of 0, and a group that can move."""
     assert ottla("mirror", "--demo").lines == [

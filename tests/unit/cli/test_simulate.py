@@ -34,6 +34,7 @@ def test_seed_that_passes(app, capsys):
     assert "VIOLATION AssertionError" in capsys.readouterr().out
 
 
+@pytest.mark.wide
 def test_first_seed_that_fails_may_end_the_search(app, capsys):
     """It is told, and no other; the last line has the whole command that tells it again."""
     words = ["simulate", str(app), "--seeds", "9", "--topic", "other:2", "--brokers", "1"]

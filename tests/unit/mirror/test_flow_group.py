@@ -100,6 +100,7 @@ def test_partition_has_one_task_whatever_others_are_known():
     assert {task_of(place, 1) for place in places} == {0}
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "is_exact",

@@ -338,6 +338,7 @@ def test_page_of_a_run_under_way_can_be_kept(result_of):
     assert result_of(render(report(refresh_s=600)), script) == [keep, "Go on", keep]
 
 
+@pytest.mark.wide
 def test_record_is_named_by_the_command_that_reads_it(result_of):
     """A table with topic, partition and offset leads to each record; a hostile name does not."""
     names = ("web-traffic", "x; rm -rf /")

@@ -406,6 +406,7 @@ def test_answer_of_another_session_is_not_believed(run):
     run(scenario)
 
 
+@pytest.mark.wide
 def test_waiting_operations_fail_when_the_registry_is_closed(start_zookeeper):
     """Nobody waits for an answer that cannot come."""
     zookeeper = start_zookeeper()

@@ -56,6 +56,7 @@ def test_expressions_and_python_do_the_same(spark):
             assert sorted(test.read(kind + name, **serdes)) == sorted(records), kind + name
 
 
+@pytest.mark.wide
 def test_objects_are_dataclasses_in_python_and_structs_in_sql(spark):
     """JSON through a function and an expression."""
     builder = StreamsBuilder("app")
@@ -102,6 +103,7 @@ def test_what_a_serde_cannot_read_fails_or_is_skipped(spark):
         test.read("strict")
 
 
+@pytest.mark.wide
 def test_a_topic_in_between_is_written_and_read_on(spark):
     """Serdes go through it, also those that only columns decide."""
     builder = StreamsBuilder("app")

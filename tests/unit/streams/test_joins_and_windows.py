@@ -50,6 +50,7 @@ def test_updates_of_a_window_come_until_its_grace_is_over(spark, tmp_path):
     assert final == [(first, 2)]
 
 
+@pytest.mark.wide
 def test_hopping_windows_and_sessions(spark):
     """A record counts in each window that has its time; a session ends with its last record."""
     builder = StreamsBuilder("app")

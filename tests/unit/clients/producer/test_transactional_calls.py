@@ -309,6 +309,7 @@ def copy(consumer, producer, crash=None) -> int:
     return len(records)
 
 
+@pytest.mark.wide
 def test_copy_survives_crashes_of_the_broker(ottla_fresh_broker):
     """Killed within a transaction, and while one after the other runs: output equals input."""
     broker = ottla_fresh_broker
@@ -369,6 +370,7 @@ def member_of_copiers(broker, number, is_over, failures) -> None:
         failures.append(failure)
 
 
+@pytest.mark.wide
 def test_copiers_share_the_work_through_a_rebalance_and_a_crash(ottla_fresh_broker):
     """Whoever has lost its partitions cannot commit them, so nothing is copied twice."""
     broker = ottla_fresh_broker
