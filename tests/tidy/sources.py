@@ -41,10 +41,12 @@ class Source:
         """The folder directly below src/ottla, or the module's own name at the top level."""
         return self.path.relative_to(ROOT / "src" / "ottla").parts[0].removesuffix(".py")
 
+    @cached_property
     def functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
         return [node for node in self.nodes if isinstance(node, kinds)]
 
+    @cached_property
     def classes(self) -> list[ast.ClassDef]:
         return [node for node in self.nodes if isinstance(node, ast.ClassDef)]
 

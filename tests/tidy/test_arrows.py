@@ -244,7 +244,7 @@ def test_modules_and_public_classes_say_what_they_are():
     missing += [
         f"{source.name}:{node.lineno} {node.name}"
         for source in house()
-        for node in source.classes()
+        for node in source.classes
         if not node.name.startswith("_") and not ast.get_docstring(node)
     ]
 

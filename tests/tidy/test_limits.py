@@ -74,14 +74,14 @@ def test_classes_stay_small():
     assert not [
         f"{source.name}:{node.lineno} {node.name}: {lines(node)} lines"
         for source in house()
-        for node in source.classes()
+        for node in source.classes
         if lines(node) > CLASS_LINES
     ]
 
 
 def test_functions_stay_small():
     """No function is longer than 60 lines, 19 of 20 have at most 23, and half of them eight."""
-    sizes = [(lines(node), source, node) for source in house() for node in source.functions()]
+    sizes = [(lines(node), source, node) for source in house() for node in source.functions]
 
     assert not [
         f"{source.name}:{node.lineno} {node.name}: {size} lines"
@@ -121,7 +121,7 @@ def test_protocols_are_few():
     protocols = [
         f"{source.name}:{node.lineno} {node.name}"
         for source in house()
-        for node in source.classes()
+        for node in source.classes
         if "Protocol" in map(ast.unparse, node.bases)
     ]
     assert len(protocols) <= PROTOCOLS, protocols
@@ -158,7 +158,7 @@ def test_parameter_lists_stay_short():
     assert not [
         f"{source.name}:{node.lineno} {node.name}: {count} parameters"
         for source in house()
-        for node in source.functions()
+        for node in source.functions
         if (count := len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs))
         > PARAMETERS
     ]
@@ -169,7 +169,7 @@ def test_nesting_stays_flat():
     assert not [
         f"{source.name}:{node.lineno} {node.name}: {count} deep"
         for source in house()
-        for node in source.functions()
+        for node in source.functions
         if (count := depth(node)) > NESTING
     ]
 

@@ -26,18 +26,19 @@ def every_test():
     return [
         (source, node)
         for source in sources("tests")
-        for node in source.functions()
-        if node.name.startswith("test_") and source.path.name.startswith("test_")
+        if source.path.name.startswith("test_")
+        for node in source.functions
+        if node.name.startswith("test_")
     ]
 
 
-def sleeps(node: ast.AST) -> bool:
-    """Whether something below the node sleeps; `asyncio.sleep(0)` only lets others run."""
+def sleeps(source: Source) -> bool:
+    """Whether something in the file sleeps; `asyncio.sleep(0)` only lets others run."""
     return any(
         isinstance(call, ast.Call)
         and ast.unparse(call.func) in {"time.sleep", "sleep", "asyncio.sleep"}
         and [ast.unparse(argument) for argument in call.args] != ["0"]
-        for call in ast.walk(node)
+        for call in source.nodes
     )
 
 
@@ -63,7 +64,7 @@ def test_sentences_of_tests_name_no_numbers_of_lists():
 
 def test_nothing_sleeps():
     """Tests and what they share wait on conditions, by `ottla.testing.wait_until`."""
-    sleeping = {source.name for source in sources("tests") if sleeps(source.tree)}
+    sleeping = {source.name for source in sources("tests") if sleeps(source)}
     assert sleeping <= SLEEPS_ON_VIRTUAL_TIME
 
 
