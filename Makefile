@@ -17,7 +17,7 @@ OTTLA := $(PIP) --no-build-isolation --no-deps -e .
 # What is imported is compiled then, and kept: to compile all packages takes longer than a demo.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo site test lint types tidy deletions unit unit-core unit-above property simulation simulate clients system spark peers \
+.PHONY: help demo site test lint types tidy deletions unit unit-core unit-connect unit-above property simulation simulate clients system spark peers \
         bench bench-peers soak chaos dist docs lock clean compiled pure test-compiled
 
 help:  ## what can be made
@@ -45,7 +45,7 @@ JOBS ?= $(shell echo $$((5 * $$(nproc 2>/dev/null || echo 2))))
 SOON  := nice -n 1
 LATER := nice -n 5
 NICE  := nice -n 8
-DEFAULT := lint spark system unit-above clients simulation unit-core property types tidy
+DEFAULT := lint spark system unit-above unit-connect clients simulation unit-core property types tidy
 
 test: $(READY)  ## every default test
 	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync=target $(DEFAULT)
@@ -63,16 +63,20 @@ deletions: $(READY)  ## each feature, and each room above the clients, deleted f
 tidy: $(READY)  ## the limits of the house: sizes, arrows, banned calls, docstrings
 	$(NICE) $(VENV)/bin/pytest tests/tidy
 
-# Two sessions of about the same length, which `make test` has run side by side.
-ABOVE := $(addprefix tests/unit/,cli connect console mirror pipelines site spark streams testing warehouse)
+# Three sessions of about the same length, which `make test` has run side by side.
+CONNECT := $(addprefix tests/unit/,connect mirror)
+ABOVE := $(addprefix tests/unit/,cli console pipelines site spark streams testing warehouse)
 
-unit: unit-core unit-above  ## one room at a time, in two sessions
+unit: unit-core unit-connect unit-above  ## one room at a time, in three sessions
 
 unit-core: $(READY)
-	$(LATER) $(VENV)/bin/pytest tests/unit -m "not spark" $(addprefix --ignore=,$(ABOVE))
+	$(LATER) $(VENV)/bin/pytest tests/unit -m "not spark" $(addprefix --ignore=,$(CONNECT) $(ABOVE))
+
+unit-connect: $(READY)
+	nice -n 3 $(VENV)/bin/pytest $(CONNECT) -m "not spark"
 
 unit-above: $(READY)
-	nice -n 3 $(VENV)/bin/pytest $(ABOVE) -m "not spark" $(WORKERS)
+	nice -n 3 $(VENV)/bin/pytest $(ABOVE) -m "not spark"
 
 property: $(READY)  ## hypothesis, and parity with independent implementations
 	$(LATER) $(VENV)/bin/pytest tests/property tests/wire

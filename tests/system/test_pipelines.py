@@ -178,6 +178,7 @@ def test_crawlers_of_the_log(requests, run, access_log):
     assert {rule for _, rule, *_ in offences} == set(limits)
 
 
+@pytest.mark.wide
 def test_monitoring_of_the_log(requests, run, access_log):
     """Figures per minute, and incidents with their beginning and end, each alerted once."""
     minutes = defaultdict(lambda: [0, 0, 0])

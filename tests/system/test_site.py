@@ -78,6 +78,7 @@ class SparkHere:
         self.running.join()
 
 
+@pytest.mark.wide
 def test_log_is_replayed_to_all_readers(lent_session, access_log, tmp_path, monkeypatch):
     """A real log: every line is read by each reader of page views, and figures are the log's."""
     process = whole_site._Process

@@ -6,7 +6,7 @@ import ast
 import re
 import tomllib
 
-from sources import ROOT, sources
+from sources import ROOT, Source, sources
 
 CLOCKS = {"time.time", "time.monotonic", "time.perf_counter"}
 RUNS_FOR_A_TIME = {"tests/chaos/mixed_faults.py", "tests/soak/test_random_kills.py"}

@@ -176,6 +176,7 @@ def test_environment_has_the_packages_of_the_scripts_and_no_others(home):
     assert not packages & {"pytest", "pyspark", "confluent_kafka", "packages.pth"}
 
 
+@pytest.mark.wide
 def test_server_says_which_properties_it_was_given(reader):
     """A line for each property that is overridden, when it starts."""
     said = "\n".join(reader.first_lines)

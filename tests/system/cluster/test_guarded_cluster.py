@@ -67,6 +67,7 @@ def test_denial_stops_consumers_of_all_brokers(guarded, certificates):
     load.check()
 
 
+@pytest.mark.wide
 def test_nothing_is_lost_when_brokers_die(guarded, certificates):
     """One after the other; who has no right has none at a broker that has just come back."""
     alice = login("alice", certificates)

@@ -40,6 +40,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
         shell.close()
 
 
+@pytest.mark.wide
 def test_page_on_connect_is_true(shell: Shell) -> None:
     """From top to bottom: what is typed brings forth what is shown, in the end."""
     assert shell.folder is not None

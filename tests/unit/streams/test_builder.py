@@ -116,6 +116,7 @@ def test_a_topic_in_between_is_written_and_read_on(spark):
     assert test.read("out", value=Serdes.int()) == [("a", 6)]
 
 
+@pytest.mark.wide
 def test_folds_go_by_key_and_in_order(spark):
     """Records without key or value take no part."""
     builder = StreamsBuilder("app")

@@ -73,6 +73,7 @@ def test_hopping_windows_and_sessions(spark):
     ]
 
 
+@pytest.mark.wide
 def test_streams_are_joined_within_a_time(spark):
     """Inner, left and outer; a join by SQL sees left and right."""
     builder = StreamsBuilder("app")

@@ -79,6 +79,7 @@ def test_bytes_are_those_of_kafka(serde, thing, data):
     assert (serde.to_bytes(thing), serde.from_bytes(data)) == (data, thing)
 
 
+@pytest.mark.wide
 def test_other_bytes_are_null(spark):
     """What is no such thing is told from what is."""
     wrong = [
