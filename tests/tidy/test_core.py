@@ -27,7 +27,7 @@ OTHERS = {
     "coordinator/group/topic_drops": "what is forgotten of deleted topics, a slice at a time",
     "log/producer_snapshot": "the bytes of a file, which Kafka has made too",
     "metrics/*": "sensors and their forms, for measures of a broker and for clients",
-    "network/http_calls": "calls over HTTP of the console and to Connect",
+    "runtime/http_calls": "calls over HTTP of tools, and for the keys of tokens",
     "network/tls_context": "what OpenSSL gets, of settings and files that change",
     "network/tls_stores": "the formats of keys and certificates, for looking up",
     "record/col*": "records as columns, for Spark",

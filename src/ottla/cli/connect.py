@@ -25,10 +25,13 @@ from ottla.cli.options import (
     key_values,
     single_word,
 )
+from ottla.cli.output import one_line
 from ottla.cli.property_files import load_properties
 from ottla.cli.terminal import Terminal, check_reachable, interruptible
-from ottla.clients.connect_rest import ConnectRefusedError, ConnectRest
+from ottla.clients.connect_rest import ConnectRefusedError, ConnectRest, offsets_of, status_of
+from ottla.clients.json_answers import OddAnswerError, part, text_of, texts_of
 from ottla.errors import KafkaError
+from ottla.runtime.http_calls import shown_url
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -229,6 +232,8 @@ class ConnectCommand(Command):
             return actions.get(arguments.action, _manage)(arguments, terminal)
         except KafkaError as error:
             raise CommandError(error.message) from error
+        except OddAnswerError as error:
+            raise CommandError(odd_answer(arguments, error)) from None
 
 
 def _properties(arguments: Namespace) -> dict[str, str]:
@@ -292,7 +297,8 @@ def _create(arguments: Namespace, terminal: Terminal) -> int:
         if properties.get("connector.class", "").partition(":")[0].endswith(".py"):
             plugin = quote(properties["connector.class"], safe="")
         found = ask(arguments, "PUT", f"/connector-plugins/{plugin}/config/validate", properties)
-        errors = [text for each in found["configs"] for text in each["value"]["errors"]]
+        values = [part({"config": each}, "config", dict) for each in part(found, "configs", list)]
+        errors = [text for each in values for text in texts_of(part(each, "value", dict), "errors")]
         for text in errors:
             terminal.print(text)
         terminal.note(f"{name}: {len(errors)} errors; nothing was created")
@@ -304,27 +310,33 @@ def _create(arguments: Namespace, terminal: Terminal) -> int:
 
 def _list(arguments: Namespace, terminal: Terminal) -> int:
     found = ask(arguments, "GET", "/connectors?expand=status")
+    status = 0
     for name in sorted(found):
-        _print_status(found[name]["status"], terminal)
+        try:
+            _print_status(name, part(part(found, name, dict), "status", dict), terminal)
+        except OddAnswerError as error:
+            terminal.note(f"error: {name}: {odd_answer(arguments, error)}")
+            status = 1
     if not found:
         terminal.print("there are no connectors")
-    return 0
+    return status
 
 
-def _print_status(status: Mapping[str, Any], terminal: Terminal) -> None:
-    connector = status["connector"]
-    states = " ".join(f"{task['id']}:{task['state']}" for task in status["tasks"])
-    terminal.print(f"{status['name']} {status['type']} {connector['state']} {states}".rstrip())
-    for each in (connector, *status["tasks"]):
-        if each.get("trace"):
-            terminal.print(each["trace"].rstrip())
+def _print_status(name: str, found: Mapping[str, Any], terminal: Terminal) -> None:
+    status = status_of(found)
+    states = " ".join(f"{task.id}:{one_line(task.state)}" for task in status.tasks)
+    own = " ".join(one_line(each) for each in (name, status.type, status.state))
+    terminal.print(f"{own} {states}".rstrip())
+    for trace in (status.trace, *(task.trace for task in status.tasks)):
+        if trace:
+            terminal.print(trace.rstrip())
 
 
 def _manage(arguments: Namespace, terminal: Terminal) -> int:
     name = single_word(arguments, "one NAME")
     path = f"/connectors/{quote(name, safe='')}"
     if arguments.action == "status":
-        _print_status(ask(arguments, "GET", f"{path}/status"), terminal)
+        _print_status(name, ask(arguments, "GET", f"{path}/status"), terminal)
     elif arguments.action == "delete":
         ask(arguments, "DELETE", path)
         terminal.print(f"deleted {name}")
@@ -343,23 +355,29 @@ def _offsets(arguments: Namespace, terminal: Terminal) -> int:
     what, name = arguments.words[0], single_word(arguments, f"{arguments.words[0]} and one NAME", 1)
     path = f"/connectors/{quote(name, safe='')}/offsets"
     if what == "show":
-        terminal.print(json.dumps(ask(arguments, "GET", path)["offsets"], ensure_ascii=False))
+        found = offsets_of(ask(arguments, "GET", path))
+        terminal.print(json.dumps(found, ensure_ascii=False))
     elif what == "reset":
-        terminal.print(ask(arguments, "DELETE", path)["message"])
+        terminal.print(text_of(ask(arguments, "DELETE", path), "message"))
     else:
         try:
             wanted = json.loads(arguments.to or "")
         except ValueError as error:
             raise UsageError(f"--to must be a list as `offsets show` prints it: {error}") from None
-        terminal.print(ask(arguments, "PATCH", path, {"offsets": wanted})["message"])
+        terminal.print(text_of(ask(arguments, "PATCH", path, {"offsets": wanted}), "message"))
     return 0
 
 
-def ask(arguments: Namespace, method: str, path: str, body: Any = None) -> Any:
+def odd_answer(arguments: Namespace, error: OddAnswerError) -> str:
+    """The sentence for an answer whose parts are not Connect's."""
+    return f"the worker at {shown_url(arguments.url)} does not answer as Connect does: {error}"
+
+
+def ask(arguments: Namespace, method: str, path: str, body: Any = None) -> dict[str, Any]:
     """The response of a worker; CommandError with its message if the worker refuses."""
     try:
         return ConnectRest(arguments.url, LIMIT_S).ask(method, path, body)
     except ConnectRefusedError as error:
         raise CommandError(error.message) from None
     except OSError as error:
-        raise CommandError(f"no worker answers at {arguments.url}: {error}") from error
+        raise CommandError(f"no worker answers at {shown_url(arguments.url)}: {error}") from error

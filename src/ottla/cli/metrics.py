@@ -6,11 +6,15 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.table import JSON, TEXT, Row, add_format, show_rows
+from ottla.clients.json_answers import OddAnswerError, json_object, part
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.http_calls import SUCCESS, CallError, HttpRequest, exchange, shown_url
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -19,7 +23,10 @@ if TYPE_CHECKING:
 
 DEFAULT_URL: Final = "http://127.0.0.1:9404"
 PASSWORD_VARIABLE: Final = "OTTLA_METRICS_PASSWORD"
-TIMEOUT_S: Final = 30
+ANSWER_LIMIT_S: Final = 30
+"""How long a call may take, from the connection to the last byte of the answer."""
+LARGEST_ANSWER: Final = 256 * 1024 * 1024
+"""A broker of 1,000 topics answers some 30 MiB."""
 WILD: Final = ("*", "?")
 
 Beans = Mapping[str, Mapping[str, Any]]
@@ -151,44 +158,43 @@ def read_beans(arguments: Namespace) -> Beans:
     """The MBeans that match; a pattern without a colon is looked for in every name."""
     pattern = arguments.pattern
     is_name = ":" in pattern
-    answer = ask(arguments, {"type": "read", "mbean": pattern if is_name else "*:*"})
-    if answer.get("status") == 404:
-        raise CommandError(f"{arguments.url}: there is no MBean {pattern}")
-    if answer.get("status") != 200:
-        raise CommandError(f"{arguments.url}: {answer.get('error', answer)}")
-    found: Any = answer["value"]
-    if is_name and not any(sign in pattern for sign in WILD):
-        return {pattern: found}
-    part = "" if is_name else pattern.lower()
-    return {bean: each for bean, each in found.items() if part in bean.lower()}
+    where = shown_url(arguments.url)
+    try:
+        answer = ask(arguments, {"type": "read", "mbean": pattern if is_name else "*:*"})
+        if answer.get("status") == HTTPStatus.NOT_FOUND:
+            raise CommandError(f"{where}: there is no MBean {pattern}")
+        if answer.get("status") != HTTPStatus.OK:
+            raise CommandError(f"{where}: {answer.get('error', answer)}")
+        found = part(answer, "value", dict)
+        if is_name and not any(sign in pattern for sign in WILD):
+            return {pattern: found}
+        wanted = "" if is_name else pattern.lower()
+        return {bean: part(found, bean, dict) for bean in found if wanted in bean.lower()}
+    except OddAnswerError as error:
+        raise CommandError(f"{where} is no broker of Ottla: {error}") from None
 
 
-def ask(arguments: Namespace, request: Mapping[str, Any]) -> Any:
+def ask(arguments: Namespace, request: Mapping[str, Any]) -> dict[str, Any]:
     """The response of the listener to a request in the manner of Jolokia."""
-    # Only where it runs: `ottla --help` imports every command.
-    import ssl
-    from base64 import b64encode
-    from urllib.error import HTTPError, URLError
-    from urllib.request import Request, urlopen
-
     url = f"{arguments.url.rstrip('/')}/jolokia"
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"--url {arguments.url}: must be http://host:port or https://host:port")
-    asked = Request(url, data=json.dumps(request).encode())
+    login = None
     if arguments.user is not None:
-        pair = f"{arguments.user}:{os.environ.get(PASSWORD_VARIABLE, '')}"
-        asked.add_header("Authorization", f"Basic {b64encode(pair.encode()).decode()}")
-    context = ssl.create_default_context(cafile=arguments.ca_file) if "https" in url[:5] else None
+        login = (arguments.user, os.environ.get(PASSWORD_VARIABLE, ""))
+    body = json.dumps(request).encode()
+    call = HttpRequest(url, "POST", body, login, ca_file=arguments.ca_file)
+    where = shown_url(arguments.url)
     try:
-        with urlopen(asked, timeout=TIMEOUT_S, context=context) as answer:
-            return json.load(answer)
-    except HTTPError as error:
-        with error:
-            hint = f"; set --user and {PASSWORD_VARIABLE}" if error.code == 401 else ""
-            raise CommandError(f"{arguments.url}: {error.code} {error.reason}{hint}") from None
-    except URLError as error:
-        raise CommandError(
-            f"{arguments.url}: {error.reason}; a broker serves metrics with metrics.listener"
-        ) from None
-    except ValueError:
-        raise CommandError(f"{arguments.url}: the answer is not JSON: no broker of Ottla") from None
+        answer = exchange(SystemClock(), call, LARGEST_ANSWER, ANSWER_LIMIT_S)
+    except CallError as error:
+        hint = "a broker serves metrics with metrics.listener"
+        raise CommandError(f"{where}: {error}; {hint}") from None
+    if answer.status not in SUCCESS:
+        hint = (
+            f"; set --user and {PASSWORD_VARIABLE}"
+            if answer.status == HTTPStatus.UNAUTHORIZED
+            else ""
+        )
+        raise CommandError(f"{where}: {answer.status} {answer.reason}{hint}")
+    return json_object(answer.body)

@@ -7,7 +7,6 @@ from typing import cast
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient, response_error
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.group import (
     KEY_TYPE_GROUP,
     KEY_TYPE_TRANSACTION,
@@ -15,6 +14,7 @@ from ottla.protocol.group import (
     FindCoordinatorResponse,
 )
 from ottla.runtime.scheduler import pause
+from ottla.runtime.timing import Backoff, Deadline
 from ottla.structs import Node
 
 FIRST_VERSION_WITH_KEY_TYPE = 1

@@ -13,7 +13,6 @@ from uuid import UUID
 
 from ottla.clients.network_client import NetworkClient
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError, UnusableConnectionError
-from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -23,6 +22,7 @@ from ottla.protocol.metadata import (
 )
 from ottla.protocol.topic_name import validate_topic_name
 from ottla.runtime.scheduler import pause, within
+from ottla.runtime.timing import Backoff, Deadline
 from ottla.structs import (
     NO_EPOCH,
     NO_LEADER,

@@ -18,11 +18,11 @@ from ottla.errors import (
     UnusableConnectionError,
 )
 from ottla.network.node_connection import NodeConnection
-from ottla.network.timing import Deadline
 from ottla.network.tls_context import client_tls
 from ottla.protocol.message import Request
 from ottla.runtime import Runtime, Timer
 from ottla.runtime.scheduler import pause, within
+from ottla.runtime.timing import Deadline
 from ottla.structs import Node
 
 FIRST_BOOTSTRAP_ID = -2

@@ -25,7 +25,6 @@ from ottla.clients.topic_offsets import (
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.node_connection import HIGHEST_VERSION
-from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.fetch import (
     FIRST_VERSION_OF_CONSUMERS,
     FIRST_VERSION_WITH_FETCHED_EPOCH,
@@ -38,6 +37,7 @@ from ottla.protocol.fetch import (
 )
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
 from ottla.runtime.scheduler import pause
+from ottla.runtime.timing import Backoff, Deadline
 from ottla.structs import (
     DEBUGGING_REPLICA_ID,
     NO_EPOCH,

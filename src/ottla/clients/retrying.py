@@ -9,9 +9,9 @@ from ottla.clients.group_coordination import COORDINATOR_MOVED
 from ottla.clients.metadata import Metadata
 from ottla.config.config_type import INT_MAX
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.network.timing import Backoff, Deadline
 from ottla.runtime import Scheduler
 from ottla.runtime.scheduler import pause
+from ottla.runtime.timing import Backoff, Deadline
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -49,7 +49,7 @@ from ottla.connect.worker_clients import WorkerClients, with_prefix
 from ottla.connect.worker_group import WorkerGroup
 from ottla.connect.worker_task import ExactlyOnce, State, TargetState, TaskId
 from ottla.errors import KafkaError
-from ottla.network.timing import Deadline
+from ottla.runtime.timing import Deadline
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from ottla.connect.source_task import WRITTEN, SentRecord, WorkerSourceTask
 from ottla.connect.topic_table import FENCED
 from ottla.connect.worker_task import TargetState, TaskParts
 from ottla.errors import KafkaError
-from ottla.network.timing import Deadline
+from ottla.runtime.timing import Deadline
 
 logger = logging.getLogger(__name__)
 

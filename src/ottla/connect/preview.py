@@ -24,9 +24,9 @@ from ottla.connect.plugins import Plugins
 from ottla.connect.tolerance import Operation, RecordFailure, SkippedRecordError, Stage, Tolerance
 from ottla.errors import ConfigError
 from ottla.metrics.metrics_registry import Beans
-from ottla.network.timing import Deadline
 from ottla.runtime import Clock, Runtime
 from ottla.runtime.io_thread import Event, IoThread
+from ottla.runtime.timing import Deadline
 from ottla.structs import TopicPartition
 
 LOOK_MS: Final = 400

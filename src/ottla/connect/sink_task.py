@@ -45,7 +45,7 @@ from ottla.connect.worker_task import (
     WorkerTask,
 )
 from ottla.errors import KafkaError
-from ottla.network.timing import Deadline
+from ottla.runtime.timing import Deadline
 from ottla.structs import NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)

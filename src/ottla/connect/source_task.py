@@ -45,10 +45,10 @@ from ottla.connect.worker_task import (
     WorkerTask,
 )
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.network.timing import Deadline
 from ottla.record.kernel import encode_values
 from ottla.record.rows import EncodedRecords
 from ottla.runtime.io_thread import Lock
+from ottla.runtime.timing import Deadline
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)

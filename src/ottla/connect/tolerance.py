@@ -20,8 +20,8 @@ from ottla.clients.producer.transaction_manager import FATAL
 from ottla.config.connect_config import ConnectorConfig
 from ottla.connect.data import shown
 from ottla.errors import ErrorCode, KafkaError, RetriableError
-from ottla.network.timing import Backoff
 from ottla.runtime import Runtime
+from ottla.runtime.timing import Backoff
 
 T = TypeVar("T")
 FIRST_DELAY_MS: Final = 300

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from ottla.console.alert_rules import MOST_FOUND
-from ottla.network.http_calls import CALL_LIMIT_S, CallError, post_json
+from ottla.runtime.http_calls import CALL_LIMIT_S, CallError, post_json
 from ottla.runtime.scheduler import pause
 
 if TYPE_CHECKING:

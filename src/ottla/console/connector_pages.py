@@ -6,26 +6,25 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
-from ottla.clients.connect_rest import ConnectRefusedError, ConnectRest
-from ottla.config.known_keys import shown
-from ottla.console.connect_answers import (
-    OddAnswerError,
-    kind_of,
+from ottla.clients.connect_rest import (
+    ConnectRefusedError,
+    ConnectRest,
+    TaskStatus,
     offsets_of,
-    part,
-    text_of,
-    texts_of,
+    status_of,
 )
+from ottla.clients.json_answers import OddAnswerError, part, text_of, texts_of
+from ottla.config.known_keys import shown
 from ottla.console.frame import link
 from ottla.console.masks import HIDDEN_QUOTE
 from ottla.console.overview import Attention
 from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit
 from ottla.console.refusals import NotFound, Refused
 from ottla.console.row_window import WINDOW, RowWindow
-from ottla.network.http_calls import shown_url
+from ottla.runtime.http_calls import shown_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
 LIMIT_S: Final = 5
 """A person waits no longer for a worker."""
@@ -44,15 +43,6 @@ LONGEST_ERROR: Final = 1_000
 LINES_IN_A_TURN: Final = 500
 
 
-class TaskLine(NamedTuple):
-    """A task of a connector; the trace is that of its failure."""
-
-    id: int
-    state: str
-    worker: str
-    trace: str
-
-
 class ConnectorLine(NamedTuple):
     """A connector with its tasks; `error` is the last line of the first failure's trace."""
 
@@ -61,7 +51,7 @@ class ConnectorLine(NamedTuple):
     class_name: str
     state: str
     worker: str
-    tasks: Sequence[TaskLine]
+    tasks: Sequence[TaskStatus]
     failed: int
     error: str
 
@@ -72,7 +62,7 @@ SORTS: Final[dict[str, Callable[[ConnectorLine], tuple[Any, ...]]]] = {
 }
 
 
-async def ask(visit: Visit, method: str, path: str) -> Any:
+async def ask(visit: Visit, path: str, method: str = "GET") -> dict[str, Any]:
     """A worker's answer; Refused with its reason, or because none is there."""
     rest = ConnectRest(visit.settings.connect, LIMIT_S)
     try:
@@ -83,21 +73,14 @@ async def ask(visit: Visit, method: str, path: str) -> Any:
         raise Refused(error.message) from None
     except OSError as error:
         raise Refused(f"No worker answers at {rest.url}: {error}", 502) from None
+    except OddAnswerError as error:
+        raise Refused(odd_answer(visit, error), 502) from None
 
 
-async def ask_object(visit: Visit, path: str) -> dict[str, Any]:
-    """An answer that is an object; Refused for any other."""
-    found = await ask(visit, "GET", path)
-    if not isinstance(found, dict):
-        raise Refused(
-            f"{worker_of(visit)} answers {path} with {kind_of(found)}, not an object", 502
-        )
-    return found
-
-
-def worker_of(visit: Visit) -> str:
-    """The worker as the subject of a sentence."""
-    return f"The worker at {shown_url(visit.settings.connect)}"
+def odd_answer(visit: Visit, error: OddAnswerError) -> str:
+    """The sentence for an answer that is not Connect's."""
+    where = shown_url(visit.settings.connect)
+    return f"The worker at {where} does not answer as Connect does: {error}"
 
 
 async def connectors(visit: Visit) -> Data:
@@ -118,7 +101,7 @@ async def connectors(visit: Visit) -> Data:
 async def connector_lines(visit: Visit, path: str) -> list[ConnectorLine]:
     """The connectors of Connect's list; others have their turn on the loop in between."""
     lines: list[ConnectorLine] = []
-    for name, found in (await ask_object(visit, path)).items():
+    for name, found in (await ask(visit, path)).items():
         lines.append(line_or_fault(visit, name, found))
         if len(lines) % LINES_IN_A_TURN == 0:
             await asyncio.sleep(0)
@@ -130,8 +113,7 @@ def line_or_fault(visit: Visit, name: str, found: Any) -> ConnectorLine:
     try:
         return connector_line(name, found, hides_traces(visit))
     except OddAnswerError as error:
-        fault = f"{worker_of(visit)} does not answer as Connect does: {error}"
-        return ConnectorLine(name, "", "", ODD, "", (), 0, fault)
+        return ConnectorLine(name, "", "", ODD, "", (), 0, odd_answer(visit, error))
 
 
 def hides_traces(visit: Visit) -> bool:
@@ -147,33 +129,24 @@ def connector_line(name: str, found: Any, hides: bool = False) -> ConnectorLine:
     """A connector of Connect's list, in which each has its status and its info."""
     whole = {name: found}
     status, info = (part(part(whole, name, dict), each, dict) for each in ("status", "info"))
-    own = part(status, "connector", dict)
-    tasks = [task_line(each, hides) for each in part(status, "tasks", list)]
+    own = status_of(status)
+    tasks = [each._replace(trace=trace_or_quote(each.trace, hides)) for each in own.tasks]
     failed = [each for each in tasks if each.state == "FAILED"]
-    traces = [trace_of(own, hides), *(each.trace for each in failed)]
+    traces = [trace_or_quote(own.trace, hides), *(each.trace for each in failed)]
     return ConnectorLine(
         name,
-        text_of(status, "type") or text_of(info, "type"),
+        own.type or text_of(info, "type"),
         text_of(part(info, "config", dict), "connector.class"),
-        text_of(own, "state") or "UNKNOWN",
-        text_of(own, "worker_id"),
+        own.state,
+        own.worker,
         tasks,
         len(failed),
         next((first_line(each) for each in traces if each), "")[:LONGEST_ERROR],
     )
 
 
-def task_line(found: Any, hides: bool) -> TaskLine:
-    """A task of a status."""
-    task = part({"task": found}, "task", dict)
-    state = text_of(task, "state") or "UNKNOWN"
-    number = part(task, "id", int)
-    return TaskLine(number, state, text_of(task, "worker_id"), trace_of(task, hides))
-
-
-def trace_of(found: Mapping[str, Any], hides: bool) -> str:
+def trace_or_quote(trace: str, hides: bool) -> str:
     """The trace of a connector or a task, or the sentence for it."""
-    trace = text_of(found, "trace")
     return HIDDEN_QUOTE if hides and trace else trace
 
 
@@ -188,16 +161,15 @@ async def connector(visit: Visit) -> Data:
     name = name_of(visit)
     path = f"/connectors/{quote(name, safe='')}"
     answers = await asyncio.gather(
-        ask_object(visit, f"{path}/status"),
-        ask_object(visit, path),
+        ask(visit, f"{path}/status"),
+        ask(visit, path),
         _or_nothing(visit, f"{path}/topics"),
         _or_nothing(visit, f"{path}/offsets"),
     )
     try:
         return connector_data(name, *answers, hides_traces(visit))
     except OddAnswerError as error:
-        fault = f"{worker_of(visit)} does not answer as Connect does: {error}"
-        raise Refused(fault, 502) from None
+        raise Refused(odd_answer(visit, error), 502) from None
 
 
 def connector_data(
@@ -213,7 +185,7 @@ def connector_data(
     config = part(info, "config", dict)
     return {
         **line._asdict(),
-        "trace": trace_of(part(status, "connector", dict), hides),
+        "trace": trace_or_quote(status_of(status).trace, hides),
         "config": {key: shown(key, text_of(config, key)) for key in sorted(config)},
         "topics": sorted(texts_of(part(topics, name, dict), "topics")),
         "offsets": offsets_of(offsets),
@@ -226,7 +198,7 @@ def connector_data(
 async def _or_nothing(visit: Visit, path: str) -> dict[str, Any]:
     """An answer that older workers do not have, or nothing."""
     try:
-        return await ask_object(visit, path)
+        return await ask(visit, path)
     except (NotFound, Refused):
         return {}
 
@@ -247,7 +219,7 @@ async def act(visit: Visit) -> ChangeOutcome:
     if action not in ACTIONS:
         raise Refused(f"action={action}: must be one of {', '.join(ACTIONS)}")
     method, path = ACTIONS[action]
-    await ask(visit, method, f"/connectors/{quote(name, safe='')}{path}")
+    await ask(visit, f"/connectors/{quote(name, safe='')}{path}", method)
     return ChangeOutcome(
         connector_path(name),
         f"Connector {name}: {action} is asked for.",

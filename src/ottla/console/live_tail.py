@@ -23,8 +23,8 @@ from ottla.console.record_source import FoundRecord, RecordSource, Span, read_pa
 from ottla.console.records import Shower
 from ottla.console.refusals import NotFound, Refused
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Deadline
 from ottla.runtime.scheduler import pause
+from ottla.runtime.timing import Deadline
 from ottla.structs import NO_UUID, IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from math import isfinite, nan
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.console.lag_history import LOOK_MS, Recent, Ring
-from ottla.network.http_calls import CALL_LIMIT_S, CallError, read_text, shown_url
+from ottla.runtime.http_calls import CALL_LIMIT_S, CallError, read_text, shown_url
 from ottla.runtime.scheduler import pause
 
 if TYPE_CHECKING:

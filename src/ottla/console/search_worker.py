@@ -18,8 +18,8 @@ from ottla.console.masks import mask_of, masks_of
 from ottla.console.newest_first import FoundRecords, Limits, NewestFirst, Wanted, found_by
 from ottla.console.record_search import SEARCH_MS, encoded
 from ottla.console.record_source import RecordSource, Span
-from ottla.network.timing import Deadline
 from ottla.runtime.runtime import real_runtime
+from ottla.runtime.timing import Deadline
 from ottla.structs import IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:

@@ -22,13 +22,13 @@ from ottla.errors import (
     UnusableConnectionError,
 )
 from ottla.network.channel import Channel
-from ottla.network.timing import NEVER_MS, Backoff
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.message import Request, Response, versions_of
 from ottla.runtime import Background, Runtime, Timer
 from ottla.runtime.network import StreamOptions
 from ottla.runtime.scheduler import within
+from ottla.runtime.timing import NEVER_MS, Backoff
 from ottla.structs import Node
 from ottla.version import __version__
 

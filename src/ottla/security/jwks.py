@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 
 from ottla.errors import ConfigError
+from ottla.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,9 @@ logger = logging.getLogger(__name__)
 INVALID_TOKEN: Final = "invalid_token"
 
 MAX_ANSWER_BYTES: Final = 1 << 20
-TIMEOUT_S: Final = 10
+LIMIT_S: Final = 10
+"""How long a call may take, from the connection to the last byte of the answer."""
+FORM: Final = "application/x-www-form-urlencoded"
 MIN_REFRESH_MS: Final = 10_000
 """How soon keys are read again for a token that names one that is not known."""
 
@@ -130,33 +132,20 @@ def fetch(
 ) -> bytes:
     """The content of an https or file URL; with `form` by POST. For a background thread.
 
+    Redirects are not followed: another server would get the client's secret.
+
     Raises:
-        OSError: it cannot be read.
+        OSError: it cannot be read, is larger than `MAX_ANSWER_BYTES`, or not there in `LIMIT_S`.
     """
-    # Only here: most clients and brokers never ask, and the module takes its time to load.
-    from urllib.error import HTTPError
-    from urllib.request import HTTPRedirectHandler, Request, build_opener, url2pathname
-
-    class NoRedirect(HTTPRedirectHandler):
-        """Follows no redirect: another server would get the client's secret."""
-
-        def redirect_request(self, *_: object) -> None:
-            return None
-
     parts = urlsplit(url)
     if parts.scheme == "file":
-        with open(url2pathname(parts.path), "rb") as file:
+        with open(unquote(parts.path), "rb") as file:
             return file.read(MAX_ANSWER_BYTES)
-    request = Request(url, headers={"Accept": "application/json"})
+    # Only here: most clients and brokers never ask, and the module takes its time to load.
+    from ottla.runtime.http_calls import HttpRequest, exchange, successful
+
+    request = HttpRequest(url, login=login)
     if form is not None:
-        request.data = urlencode(form).encode()
-    if login is not None:
-        pair = ":".join(login).encode()
-        request.add_header("Authorization", f"Basic {base64.b64encode(pair).decode()}")
-    try:
-        with build_opener(NoRedirect).open(request, timeout=TIMEOUT_S) as answer:
-            data: bytes = answer.read(MAX_ANSWER_BYTES)
-            return data
-    except HTTPError as error:
-        error.close()
-        raise
+        body = urlencode(form).encode()
+        request = request._replace(method="POST", body=body, content_type=FORM)
+    return successful(exchange(SystemClock(), request, MAX_ANSWER_BYTES, LIMIT_S)).body

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.controller.broker_registration import broker_end_points
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.controller_requests import AlterPartitionResponse
 from ottla.protocol.message import Request, Response
 from ottla.registry import paths
 from ottla.registry.tree import NoNodeError, Registry, Watch
 from ottla.registry.znodes import decode_controller
 from ottla.runtime.scheduler import pause, within
+from ottla.runtime.timing import Backoff, Deadline
 from ottla.server.broker_connections import (
     FIRST_BACKOFF_MS,
     MAX_BACKOFF_MS,

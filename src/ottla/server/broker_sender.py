@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Backoff
 from ottla.protocol.leader_and_isr import LeaderAndIsrRequest, StopReplicaRequest
 from ottla.protocol.message import Response
 from ottla.protocol.update_metadata import UpdateMetadataRequest
 from ottla.runtime.scheduler import pause
+from ottla.runtime.timing import Backoff
 from ottla.server.broker_connections import FIRST_BACKOFF_MS, MAX_BACKOFF_MS
 from ottla.structs import BrokerEndPoints
 

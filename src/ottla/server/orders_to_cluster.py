@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode
-from ottla.network.timing import Deadline
 from ottla.protocol.leader_and_isr import LeaderAndIsrResponse, StopReplicaResponse
 from ottla.protocol.message import Response
 from ottla.runtime.scheduler import pause
+from ottla.runtime.timing import Deadline
 from ottla.server.broker_connections import BrokerConnections
 from ottla.server.broker_sender import DRAIN_PAUSE_MS, BrokerSender, ControllerRequest, OnResponse
 from ottla.server.order_messages import (

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from odd_worker import OddWorker
 
 from ottla import Admin, NewTopic, Producer
 from ottla.clients.dead_letter_headers import LARGEST_LETTER
@@ -119,6 +122,50 @@ def test_worker_that_is_not_there(ottla):
     found = ottla("connect", "list", "--url", "http://127.0.0.1:1")
     assert found.status == 1
     assert "no worker answers at http://127.0.0.1:1" in found.err
+
+
+RUNNING = {"connector": {"state": "RUNNING"}, "tasks": [{"id": 0, "state": "RUNNING"}]}
+SHOW = ("offsets", "show", "x")
+
+
+@pytest.fixture(scope="module")
+def odd_worker():
+    """A server that is no worker, at the address of one."""
+    with OddWorker() as worker:
+        yield worker
+
+
+@pytest.mark.parametrize(
+    ("words", "answer", "fault"),
+    [
+        (("list",), '["a"]', "the answer is a list, not an object"),
+        (("list",), "<html>", "does not answer as Connect does: the answer is no JSON"),
+        (("status", "x"), '{"tasks": {}}', "tasks is an object, not a list"),
+        (("status", "x"), '{"tasks": [7]}', "task is a number, not an object"),
+        (SHOW, '{"offsets": {"a": 1}}', "offsets is an object, not a list"),
+        (SHOW, f'{{"offsets": [{{"offset": {"[" * 99}{"]" * 99}}}]}}', "deeper than 32 levels"),
+        (("offsets", "reset", "x"), '{"message": []}', "message is a list, not a text"),
+        (("create", "x.py:X", "--dry-run"), '{"configs": [{}, 1]}', "config is a number"),
+    ],
+)
+def test_odd_answer_is_named(ottla, odd_worker, words, answer, fault):
+    """The error names the server, the part, its kind and the kind that Connect gives it."""
+    odd_worker.body(answer.encode())
+    found = ottla("connect", *words, "--url", odd_worker.url.replace("//", "//me:s3cret@"))
+
+    assert (found.status, fault in found.err, odd_worker.url in found.err) == (1, True, True)
+    assert "s3cret" not in found.err
+
+
+def test_odd_connector_does_not_hide_the_others(ottla, odd_worker):
+    """Its name may be one that no stream can write, or have lines."""
+    connectors = {"a": {"status": None}, "\ud800": {"status": RUNNING}, "y\n": {"status": RUNNING}}
+    odd_worker.body(json.dumps(connectors).encode())
+    found = ottla("connect", "list", "--url", odd_worker.url)
+
+    assert found.lines == [r"y\x0a  RUNNING 0:RUNNING", r"\ud800  RUNNING 0:RUNNING"]
+    assert (found.status, "a: the worker at" in found.err) == (1, True)
+    assert "status is null, not an object" in found.err
 
 
 ERROR = "__connect.errors."

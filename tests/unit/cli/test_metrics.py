@@ -6,6 +6,7 @@ import json
 
 import pytest
 from http_pages import metrics_of
+from odd_worker import OddWorker
 
 import ottla as clients
 from ottla.runtime.free_port import free_port
@@ -121,3 +122,22 @@ def test_password_comes_from_the_environment(ottla, monkeypatch):
     assert refused.status == 1
     assert "401" in refused.err
     assert served.lines[0].startswith("kafka.server:type=ReplicaManager,name=LeaderCount Value=")
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        ("<html>", "is no broker of Ottla: the answer is no JSON"),
+        ("[]", "the answer is a list, not an object"),
+        ('{"status": 200, "value": []}', "value is a list, not an object"),
+        ('{"status": 200, "value": {"a:b=c": 7}}', "a:b=c is a number, not an object"),
+        ('{"status": 500, "error": "it broke"}', "it broke"),
+    ],
+)
+def test_odd_answer_is_named(ottla, answer, fault):
+    """Of a server that is no broker, with the part that is odd."""
+    with OddWorker() as odd:
+        odd.body(answer.encode())
+        done = ottla("metrics", "--url", odd.url)
+
+    assert (done.status, fault in done.err, odd.url in done.err) == (1, True, True)

@@ -10,7 +10,6 @@ from ottla.clients.consumer.consumer_core import ConsumerCore
 from ottla.clients.consumer.subscription_state import RebalanceEvent, RebalanceListener
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode
-from ottla.network.timing import Deadline
 from ottla.protocol.consumer_protocol import encode_assignment
 from ottla.protocol.fetch import (
     DivergingEpoch,
@@ -54,6 +53,7 @@ from ottla.protocol.offsets import (
 )
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import RecordBatch, assign_offset
+from ottla.runtime.timing import Deadline
 from ottla.structs import NO_EPOCH, NO_UUID, TopicPartition
 
 if TYPE_CHECKING:

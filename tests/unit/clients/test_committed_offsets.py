@@ -10,7 +10,6 @@ from ottla.clients.network_client import NetworkClient
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Deadline
 from ottla.protocol.offsets import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -20,6 +19,7 @@ from ottla.protocol.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from ottla.runtime.timing import Deadline
 from ottla.structs import TopicPartition
 
 FIRST, SECOND = TopicPartition("pages", 0), TopicPartition("pages", 1)

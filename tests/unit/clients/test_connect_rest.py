@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from ottla.clients.connect_rest import ConnectRefusedError, ConnectRest
+from ottla.clients.json_answers import OddAnswerError
 
 
 class Worker(BaseHTTPRequestHandler):
@@ -23,6 +24,7 @@ class Worker(BaseHTTPRequestHandler):
             "/broken": (500, b"<html>"),
             "/page": (200, b"<html>"),
             "/deep": (200, b"[" * 100_000),
+            "/list": (200, b"[]"),
             "/elsewhere": (307, b""),
             "/empty": (200, b""),
         }
@@ -69,8 +71,8 @@ def test_refusal_has_the_words_of_the_worker(rest, path, status, message):
 
 def test_server_that_is_no_worker_is_an_error(rest):
     """As is one that does not answer."""
-    for path in ("/page", "/deep"):
-        with pytest.raises(OSError, match="is no worker of Connect"):
+    for path in ("/page", "/deep", "/list"):
+        with pytest.raises(OddAnswerError, match="the answer is"):
             rest.ask("POST", path)
     with pytest.raises(OSError, match="refused"):
         ConnectRest("http://127.0.0.1:1").ask("GET", "/")

@@ -10,7 +10,6 @@ from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.network.timing import Deadline
 from ottla.protocol.group import (
     KEY_TYPE_GROUP,
     KEY_TYPE_TRANSACTION,
@@ -18,6 +17,7 @@ from ottla.protocol.group import (
     FindCoordinatorResponse,
 )
 from ottla.protocol.metadata import MetadataRequest, MetadataResponse
+from ottla.runtime.timing import Deadline
 from ottla.structs import Node
 
 NOT_YET = FindCoordinatorResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)

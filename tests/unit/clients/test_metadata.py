@@ -12,13 +12,13 @@ from ottla.clients.metadata import Cluster, Metadata, TopicInfo
 from ottla.clients.network_client import NetworkClient
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError, TlsError
-from ottla.network.timing import Deadline
 from ottla.protocol.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from ottla.runtime.timing import Deadline
 from ottla.structs import NO_EPOCH, NO_LEADER, TopicPartition
 
 PARTITION = TopicPartition("pages", 0)

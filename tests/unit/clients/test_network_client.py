@@ -16,10 +16,10 @@ from ottla.clients.network_client import (
 )
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError, TlsError
-from ottla.network.timing import Deadline
 from ottla.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.metadata import MetadataRequest
+from ottla.runtime.timing import Deadline
 from ottla.structs import Node
 
 

@@ -8,7 +8,6 @@ from mock_kafka import MockCluster
 from ottla.clients.network_client import NetworkClient
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ErrorCode, SaslAuthenticationError
-from ottla.network.timing import Deadline
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.sasl import (
@@ -18,6 +17,7 @@ from ottla.protocol.sasl import (
     SaslHandshakeResponse,
 )
 from ottla.runtime.scheduler import pause
+from ottla.runtime.timing import Deadline
 
 LOGIN = {
     "security.protocol": "SASL_PLAINTEXT",

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.clients.retrying import Retrying
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Backoff, Deadline
+from ottla.runtime.timing import Backoff, Deadline
 from ottla.testing import MockRuntime
 
 LIMIT_MS = 5_000

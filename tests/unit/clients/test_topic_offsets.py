@@ -20,7 +20,6 @@ from ottla.clients.topic_offsets import (
 )
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Deadline
 from ottla.protocol.fetch import DivergingEpoch
 from ottla.protocol.leader_epoch import (
     EpochEndOffset,
@@ -37,6 +36,7 @@ from ottla.protocol.list_offsets import (
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
+from ottla.runtime.timing import Deadline
 from ottla.structs import IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:

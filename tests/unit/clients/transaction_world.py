@@ -6,7 +6,6 @@ from typing import Any
 
 from producer_world import PRODUCER_ID, ProducerWorld
 
-from ottla.network.timing import Deadline
 from ottla.protocol.produce import ProduceRequest
 from ottla.protocol.transactions import (
     AddOffsetsToTxnRequest,
@@ -24,6 +23,7 @@ from ottla.protocol.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from ottla.runtime.timing import Deadline
 
 CONVERSATION = {
     AddPartitionsToTxnRequest: "add",

@@ -11,7 +11,7 @@ from ottla.console import alert_book
 from ottla.console.alert_book import MOST_IN_A_CALL, WAITING_CALLS, AlertBook, Webhook, body_of
 from ottla.console.alert_rules import MOST_FOUND, AlertFinding
 from ottla.console.console_settings import ConsoleSettings
-from ottla.network.http_calls import CallError
+from ottla.runtime.http_calls import CallError
 
 
 def findings(*names: str) -> list[AlertFinding]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from odd_worker import OddWorker
 from visitor import Visitor, visit
 
 from ottla.clients.connect_rest import ConnectRest
@@ -164,7 +163,7 @@ def test_traces_are_left_out_where_records_are_hidden(workers, monkeypatch, hidd
     failed = {"state": "FAILED", "worker_id": "w", "trace": "cannot read s3cr3t"}
     status = {"connector": failed, "tasks": [{"id": 0, **failed}], "type": "sink"}
 
-    async def ask(visit: object, method: str, path: str) -> dict[str, object]:
+    async def ask(visit: object, path: str) -> dict[str, object]:
         if "expand" in path:
             return {"orders": {"status": status}}
         return status if path.endswith("/status") else {}
@@ -191,10 +190,10 @@ def test_traces_are_left_out_where_records_are_hidden(workers, monkeypatch, hidd
 
 RUNNING = {"connector": {"state": "RUNNING"}, "tasks": [{"id": 0, "state": "RUNNING"}]}
 LIKE_NO_WORKER = {
-    b'["a", "b"]': "answers /connectors?expand=status with a list, not an object",
-    b"null": "with null, not an object",
-    b"[" * 100_000: "its answer is no JSON",
-    b"{": "its answer is no JSON",
+    b'["a", "b"]': "does not answer as Connect does: the answer is a list, not an object",
+    b"null": "the answer is null, not an object",
+    b"[" * 100_000: "the answer is no JSON",
+    b"{": "the answer is no JSON",
 }
 ODD_CONNECTORS = {
     "null": "x is null, not an object",
@@ -205,34 +204,10 @@ ODD_CONNECTORS = {
 }
 
 
-class OddWorker:
-    """A server whose every answer are the bytes that a test gives."""
-
-    def __init__(self) -> None:
-        self.answer = b""
-        self.url = ""
-
-    def body(self, body: bytes) -> None:
-        self.answer = b"HTTP/1.1 200 OK\r\n\r\n" + body
-
-
 @pytest.fixture(scope="module")
 def odd_worker() -> Iterator[OddWorker]:
-    odd = OddWorker()
-
-    class Answering(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.wfile.write(odd.answer)
-
-        def log_message(self, *_words: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
-        thread = threading.Thread(target=server.serve_forever, args=[0.01])
-        thread.start()
-        odd.url = f"http://127.0.0.1:{server.server_port}"
-        yield odd
-        server.shutdown()
-        thread.join()
+    with OddWorker() as worker:
+        yield worker
 
 
 async def overview_says(visitor: Visitor, worker: OddWorker, fault: str) -> None:

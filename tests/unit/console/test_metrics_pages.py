@@ -8,7 +8,7 @@ import pytest
 from visitor import Visitor, visit
 
 from ottla.console import metrics_samples
-from ottla.network.http_calls import CallError
+from ottla.runtime.http_calls import CallError
 
 URL = "http://127.0.0.1:9404/metrics"
 PAGE = """# HELP kafka_in_total Bytes <b>in</b>.

@@ -10,7 +10,7 @@ from ottla.console import metrics_samples
 from ottla.console.console_settings import ConsoleSettings
 from ottla.console.lag_history import LOOK_MS
 from ottla.console.metrics_samples import LINE, MetricSamples, labels_of, rates_of, samples_of
-from ottla.network.http_calls import CallError
+from ottla.runtime.http_calls import CallError
 
 PAGE = """# HELP kafka_in_total Bytes in.
 # TYPE kafka_in_total counter

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ottla.clients.admin.admin_client import AdminClient
     from ottla.errors import KafkaError
-    from ottla.network.timing import Deadline
+    from ottla.runtime.timing import Deadline
 
 
 class AclAdmin:

@@ -13,10 +13,10 @@ from ottla.clients.retrying import Retrying
 from ottla.clients.topic_offsets import ask_leaders
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
-from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.group import KEY_TYPE_GROUP
 from ottla.protocol.message import Request
 from ottla.runtime import Runtime
+from ottla.runtime.timing import Backoff, Deadline
 from ottla.structs import NO_LEADER, Node, TopicPartition
 
 K = TypeVar("K")

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from ottla.clients.admin.admin_client import AdminClient
-    from ottla.network.timing import Deadline
     from ottla.protocol.message import Request
+    from ottla.runtime.timing import Deadline
 
 Entries = dict[str, ConfigEntry]
 PER_BROKER = (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.clients.admin.admin_client import AdminClient
-    from ottla.network.timing import Deadline
     from ottla.protocol.message import Request
+    from ottla.runtime.timing import Deadline
 
 
 FIRST_VERSION_WITH_OWNER: Final = 3

@@ -10,7 +10,6 @@ from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import GroupDescription, GroupListing, MemberDescription
 from ottla.clients.network_client import response_error
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Deadline
 from ottla.protocol.consumer_group import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -27,6 +26,7 @@ from ottla.protocol.group import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from ottla.runtime.timing import Deadline
 from ottla.structs import Node, TopicPartition
 
 FIRST_LIST_WITH_STATES = 4

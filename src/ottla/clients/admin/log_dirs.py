@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ottla.clients.admin.admin_client import AdminClient
-    from ottla.network.timing import Deadline
+    from ottla.runtime.timing import Deadline
 
 
 class ReplicaInfo(NamedTuple):

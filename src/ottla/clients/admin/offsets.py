@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ottla.clients.admin.admin_client import AdminClient
     from ottla.errors import KafkaError
-    from ottla.network.timing import Deadline
+    from ottla.runtime.timing import Deadline
 
 Committed = dict[TopicPartition, OffsetAndMetadata]
 

@@ -12,7 +12,6 @@ from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import NewTopic, TopicDescription, TopicPartitionInfo
 from ottla.clients.network_client import response_error
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Deadline
 from ottla.protocol.metadata import (
     OPERATIONS_NOT_REQUESTED,
     MetadataRequest,
@@ -51,6 +50,7 @@ from ottla.protocol.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from ottla.runtime.timing import Deadline
 from ottla.structs import BROKER_DEFAULT, NO_UUID, ElectionType, TopicPartition, by_topic
 
 FIRST_VERSION_WITH_OPERATIONS = 8

@@ -9,7 +9,6 @@ from typing import NamedTuple, cast
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.network_client import response_error
 from ottla.errors import KafkaError
-from ottla.network.timing import Deadline
 from ottla.protocol.group import KEY_TYPE_TRANSACTION
 from ottla.protocol.transactions import (
     DescribeProducersRequest,
@@ -28,6 +27,7 @@ from ottla.protocol.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from ottla.runtime.timing import Deadline
 from ottla.structs import NO_OFFSET, NO_TIMESTAMP, Node, TopicPartition, by_topic
 
 FIRST_LIST_WITH_DURATION = 1

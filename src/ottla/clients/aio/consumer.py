@@ -25,7 +25,7 @@ from ottla.clients.consumer.subscription_state import RebalanceEvent, RebalanceL
 from ottla.clients.processing.process_options import ProcessOptions
 from ottla.clients.topic_offsets import OffsetSpec, with_metadata
 from ottla.config.client_config import ConsumerConfig
-from ottla.network.timing import Deadline
+from ottla.runtime.timing import Deadline
 from ottla.structs import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, NO_OFFSET, TopicPartition
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from ottla.clients.producer.transactions import (
 )
 from ottla.clients.topic_offsets import with_metadata
 from ottla.errors import ConfigError, KafkaError, KafkaTimeoutError
-from ottla.network.timing import Deadline
 from ottla.runtime.io_thread import get_ident
+from ottla.runtime.timing import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping

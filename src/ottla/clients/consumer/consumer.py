@@ -39,8 +39,8 @@ from ottla.clients.topic_offsets import (
 )
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import KafkaTimeoutError
-from ottla.network.timing import Deadline
 from ottla.runtime.io_thread import MARGIN_MS, IoThread, RLock
+from ottla.runtime.timing import Deadline
 from ottla.structs import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, NO_OFFSET, TopicPartition
 
 if TYPE_CHECKING:

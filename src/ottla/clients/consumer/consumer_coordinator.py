@@ -36,7 +36,6 @@ from ottla.clients.retrying import Retrying, may_pass
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.consumer_protocol import (
     decode_assignment,
     decode_subscription,
@@ -47,6 +46,7 @@ from ottla.protocol.consumer_protocol import (
 from ottla.protocol.group import JoinGroupResponseMember
 from ottla.runtime import Buffer
 from ottla.runtime.scheduler import pause
+from ottla.runtime.timing import Backoff, Deadline
 from ottla.structs import NO_GENERATION, IsolationLevel, TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -30,9 +30,9 @@ from ottla.clients.serialization import deserializer_of
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata, list_offsets
 from ottla.config.client_config import CONSUMER_PROTOCOL, ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.network.timing import Backoff, Deadline
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import within
+from ottla.runtime.timing import Backoff, Deadline
 from ottla.structs import (
     CONSUMER_REPLICA_ID,
     NO_EPOCH,

@@ -19,7 +19,6 @@ from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.network_client import NetworkClient, RequestKind, connection_id, response_error
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.consumer_group import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -29,6 +28,7 @@ from ottla.protocol.consumer_group import (
     ConsumerGroupHeartbeatResponse,
 )
 from ottla.runtime.scheduler import pause, within
+from ottla.runtime.timing import Backoff, Deadline
 from ottla.structs import NO_GENERATION, by_topic
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,6 @@ from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.network_client import NetworkClient, RequestKind, connection_id, response_error
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.group import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -35,6 +34,7 @@ from ottla.protocol.group import (
 )
 from ottla.runtime import Clock
 from ottla.runtime.scheduler import pause
+from ottla.runtime.timing import Backoff, Deadline
 from ottla.structs import CONSUMER_PROTOCOL_TYPE, NO_GENERATION
 
 logger = logging.getLogger(__name__)

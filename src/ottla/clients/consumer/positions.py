@@ -30,9 +30,9 @@ from ottla.clients.topic_offsets import (
     parting_before,
 )
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.leader_epoch import EpochEndOffset
 from ottla.runtime.scheduler import pause
+from ottla.runtime.timing import Backoff, Deadline
 from ottla.structs import NO_EPOCH, NO_LEADER, NO_UUID, IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from ottla.clients.consumer.consumer_group_member import (
 )
 from ottla.clients.consumer.subscription_state import RebalanceKind
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Deadline
 from ottla.runtime.scheduler import pause
+from ottla.runtime.timing import Deadline
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from ottla.clients.network_client import NetworkClient
 from ottla.config.client_config import ConsumerConfig
 from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import KafkaError, KafkaTimeoutError
-from ottla.network.timing import Deadline
 from ottla.runtime import Runtime
 from ottla.runtime.io_thread import Condition
+from ottla.runtime.timing import Deadline
 from ottla.structs import Node, TopicPartition
 
 

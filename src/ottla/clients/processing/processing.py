@@ -27,8 +27,8 @@ from ottla.clients.processing.work_queue import (
 from ottla.clients.processing.workers import TaskWorkers, ThreadWorkers, is_coroutine_function
 from ottla.clients.serialization import SerializationError
 from ottla.errors import KafkaError, KafkaTimeoutError
-from ottla.network.timing import Backoff, Deadline
 from ottla.runtime.scheduler import within
+from ottla.runtime.timing import Backoff, Deadline
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ottla.clients.producer.producer_batch import RECORD_OVERHEAD, ProducerBatch, RecordFuture
 from ottla.clients.serialization import to_bytes
-from ottla.network.timing import Deadline
 from ottla.record import kernel
 from ottla.record.columns import binary_column
 from ottla.record.rows import BinaryRows, Rows
+from ottla.runtime.timing import Deadline
 
 if TYPE_CHECKING:
     from ottla.errors import KafkaError

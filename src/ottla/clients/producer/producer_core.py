@@ -20,9 +20,9 @@ from ottla.clients.producer.sender import Sender
 from ottla.clients.producer.transaction_manager import TransactionManager
 from ottla.clients.producer.transactions import Outbox, Transactions
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.network.timing import Deadline
 from ottla.runtime.app_loop import resolve
 from ottla.runtime.scheduler import within
+from ottla.runtime.timing import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable

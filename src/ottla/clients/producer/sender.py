@@ -18,7 +18,6 @@ from ottla.clients.producer.transactions import Transactions
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.network.node_connection import NodeConnection
-from ottla.network.timing import NEVER_MS, Backoff, Deadline
 from ottla.protocol.produce import (
     FIRST_VERSION_THAT_ADDS,
     FIRST_VERSION_WITH_BATCHES,
@@ -33,6 +32,7 @@ from ottla.protocol.transactions import InitProducerIdRequest, InitProducerIdRes
 from ottla.record.compression import CompressionType
 from ottla.runtime import Timer
 from ottla.runtime.scheduler import pause, within
+from ottla.runtime.timing import NEVER_MS, Backoff, Deadline
 from ottla.structs import Value
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.clients.producer.transactions import PreparedTransaction, Transactions, group_metadata_of
 from ottla.clients.topic_offsets import OffsetAndMetadata, with_metadata
 from ottla.errors import ConfigError, KafkaError
-from ottla.network.timing import Deadline
+from ottla.runtime.timing import Deadline
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:

@@ -28,7 +28,6 @@ from ottla.clients.producer.transaction_manager import (
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.network.timing import Backoff, Deadline
 from ottla.protocol.group import KEY_TYPE_GROUP, KEY_TYPE_TRANSACTION
 from ottla.protocol.transactions import (
     AddOffsetsToTxnRequest,
@@ -42,6 +41,7 @@ from ottla.protocol.transactions import (
 )
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
 from ottla.runtime.scheduler import pause, within
+from ottla.runtime.timing import Backoff, Deadline
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TRANSACTION_VERSION, TopicPartition, by_topic
 
 logger = logging.getLogger(__name__)

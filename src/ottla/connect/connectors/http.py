@@ -43,8 +43,8 @@ from ottla.connect.connector import Context, Place, SinkConnector, SourceConnect
 from ottla.connect.connectors import content_of
 from ottla.connect.data import DataError, SinkRecord, SourceRecord, shown
 from ottla.errors import ConfigError
-from ottla.network.timing import Backoff, Deadline
 from ottla.runtime import Chance, SystemClock
+from ottla.runtime.timing import Backoff, Deadline
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)

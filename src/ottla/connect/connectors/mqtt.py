@@ -37,9 +37,9 @@ from ottla.connect.data import BOOLEAN as BOOLEAN_SCHEMA
 from ottla.connect.data import BYTES, DataError, Header, SinkRecord, SourceRecord, shown
 from ottla.connect.data import STRING as STRING_SCHEMA
 from ottla.errors import ConfigError
-from ottla.network.timing import Deadline
 from ottla.runtime import SystemClock
 from ottla.runtime.io_thread import Condition
+from ottla.runtime.timing import Deadline
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)

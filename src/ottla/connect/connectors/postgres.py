@@ -57,8 +57,8 @@ from ottla.connect.connectors.postgres_types import Column, columns_of
 from ottla.connect.data import INT64, DataError, Schema, SourceRecord, struct_of
 from ottla.connect.data import STRING as STRING_SCHEMA
 from ottla.errors import ConfigError
-from ottla.network.timing import Deadline
 from ottla.runtime import SystemClock
+from ottla.runtime.timing import Deadline
 
 logger = logging.getLogger(__name__)
 

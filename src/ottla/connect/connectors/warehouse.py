@@ -34,9 +34,9 @@ from ottla.connect.connector import SinkConnector, TryAgainError
 from ottla.connect.connectors import needed
 from ottla.connect.data import SinkRecord
 from ottla.errors import ConfigError
-from ottla.network.timing import Backoff
 from ottla.runtime import Chance
 from ottla.runtime.io_thread import run_in_thread
+from ottla.runtime.timing import Backoff
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)

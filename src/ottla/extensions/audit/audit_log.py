@@ -29,10 +29,10 @@ from ottla.extensions.audit.audit_record import (
 )
 from ottla.network.connection import Connection
 from ottla.network.request_context import RequestContext
-from ottla.network.timing import Backoff
 from ottla.protocol.message import Response
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import pause, within
+from ottla.runtime.timing import Backoff
 from ottla.security.acls import CLUSTER, AclOperation, Resource, ResourceType
 from ottla.server.apis import Answer, Apis, Handler, request_name
 

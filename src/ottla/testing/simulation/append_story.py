@@ -28,7 +28,7 @@ from ottla.clients.producer.producer_core import ProducerCore
 from ottla.clients.producer.transactions import Transactions
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import KafkaError
-from ottla.network.timing import Deadline
+from ottla.runtime.timing import Deadline
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import SimulatedCluster
 from ottla.testing.simulation.copier import CALL_TIMEOUT_MS, transactional_producer

@@ -9,7 +9,7 @@ from ottla.clients.consumer.consumer_core import ConsumerCore
 from ottla.clients.producer.producer_core import ProducerCore
 from ottla.config.client_config import ConsumerConfig, ProducerConfig
 from ottla.errors import KafkaError
-from ottla.network.timing import Deadline
+from ottla.runtime.timing import Deadline
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.group_ledger import (
     CLOSE_TIMEOUT_MS,

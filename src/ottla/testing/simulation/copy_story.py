@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.config.client_config import CONSUMER_PROTOCOL, AdminConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Deadline
 from ottla.protocol.features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.runtime.timing import Deadline
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.copier import GROUP, Copier
 from ottla.testing.simulation.group_ledger import GroupLedger

@@ -14,7 +14,7 @@ from ottla.clients.consumer.subscription_state import (
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.client_config import CONSUMER_PROTOCOL, ConsumerConfig
 from ottla.errors import KafkaError
-from ottla.network.timing import Deadline
+from ottla.runtime.timing import Deadline
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.workload import POLL_MS, SimulatedClient
 

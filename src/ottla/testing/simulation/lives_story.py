@@ -20,7 +20,7 @@ from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.consumer.subscription_state import RebalanceListener
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import KafkaError
-from ottla.network.timing import Deadline
+from ottla.runtime.timing import Deadline
 from ottla.structs import NO_UUID, TopicPartition
 from ottla.testing.simulation.append_story import AppendStory
 from ottla.testing.simulation.group_ledger import (

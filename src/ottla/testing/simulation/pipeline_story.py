@@ -28,11 +28,11 @@ from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.producer_state_entry import MAX_SEQUENCE
 from ottla.network.node_connection import NodeConnection
-from ottla.network.timing import Deadline
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.transactions import InitProducerIdRequest
 from ottla.record.batch_builder import build_batch
 from ottla.replication.replica_requests import ACKS_ALL
+from ottla.runtime.timing import Deadline
 from ottla.structs import NO_EPOCH, NO_LEADER, NO_PRODUCER_ID, TopicPartition
 from ottla.testing.simulation.cluster import Host, SimulatedCluster
 from ottla.testing.simulation.edges import MAX_BEFORE

@@ -17,9 +17,9 @@ from ottla.clients.producer.producer_core import ProducerCore
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata, OffsetSpec
 from ottla.config.client_config import AdminConfig, ConsumerConfig, ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.timing import Deadline
 from ottla.protocol.topics import CreatableTopic, CreateTopicsRequest
 from ottla.runtime.scheduler import pause
+from ottla.runtime.timing import Deadline
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.committed_records import CommittedRecords
 from ottla.testing.simulation.invariants import History, has_deposed_leader

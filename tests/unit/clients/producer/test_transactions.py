@@ -20,7 +20,6 @@ from ottla.clients.producer.transaction_manager import (
 from ottla.clients.producer.transactions import PreparedTransaction, TransactionCompleter
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.network.timing import Deadline
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.group import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.produce import ProduceRequest
@@ -35,6 +34,7 @@ from ottla.protocol.transactions import (
     TxnOffsetCommitRequest,
 )
 from ottla.record.record_batch import RecordBatch
+from ottla.runtime.timing import Deadline
 from ottla.structs import TopicPartition
 from ottla.testing import wait_until
 

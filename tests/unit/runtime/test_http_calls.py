@@ -9,8 +9,15 @@ from typing import ClassVar
 
 import pytest
 
-from ottla.network.http_calls import CallError, post_json, read_text, shown_url
 from ottla.runtime.clock import SystemClock
+from ottla.runtime.http_calls import (
+    CallError,
+    HttpRequest,
+    exchange,
+    post_json,
+    read_text,
+    shown_url,
+)
 
 CLOCK = SystemClock()
 DRIPS = {"letters": b"2", "continued": b"100 Continue\r\n\r\nHTTP/1.1 "}
@@ -108,6 +115,9 @@ def test_password_of_an_address_is_a_header(address):
     post_json(CLOCK, address.replace("//", "//me:p%40ss@") + "/hook", b"{}", 5)
 
     assert Handler.seen[-1] == ("/hook", "Basic bWU6cEBzcw==", b"{}")
+    form = HttpRequest(f"{address}/form", "POST", b"a=b", ("me", "pä:ss"), "text/plain")
+    assert exchange(CLOCK, form, 100, 5).status == 204
+    assert Handler.seen[-1] == ("/form", "Basic bWU6cMOkOnNz", b"a=b")
     with pytest.raises(CallError, match="answers 500"):
         post_json(CLOCK, f"{address}/broken", b"{}", 5)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.network.timing import Backoff, Deadline
+from ottla.runtime.timing import Backoff, Deadline
 from ottla.testing import MockRuntime, mock_runtime
 
 

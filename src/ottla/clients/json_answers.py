@@ -1,10 +1,11 @@
-"""The parts of a Connect worker's answers, each with the kind that Connect's REST gives it.
+"""The parts of JSON that another server has answered, each with the kind that its interface gives.
 
-Some proxies, and servers that are no worker, answer other JSON.
+Some proxies, and servers of another program at the same address, answer other JSON.
 """
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
@@ -13,17 +14,26 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 
 KINDS: Final = {dict: "an object", list: "a list", int: "a number", str: "a text"}
-DEEPEST: Final = 32
-"""How deep the offsets of a connector may be nested: a page is made of them by recursion."""
 
 
 class OddAnswerError(ValueError):
-    """A part of an answer is of a kind that Connect does not give it."""
+    """An answer, or a part of one, is of a kind that its interface does not give it."""
 
 
 def kind_of(value: Any) -> str:
     """The kind of a JSON value, as a sentence names it."""
     return KINDS.get(type(value), "null" if value is None else "a value of another kind")
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """The object of an answer, {} for no bytes; OddAnswerError for anything else."""
+    try:
+        found = json.loads(body) if body else {}
+    except (ValueError, RecursionError):
+        raise OddAnswerError("the answer is no JSON") from None
+    if not isinstance(found, dict):
+        raise OddAnswerError(f"the answer is {kind_of(found)}, not an object")
+    return found
 
 
 def part(found: Mapping[str, Any], name: str, kind: type[P]) -> P:
@@ -45,14 +55,6 @@ def text_of(found: Mapping[str, Any], name: str) -> str:
 def texts_of(found: Mapping[str, Any], name: str) -> list[str]:
     """A list of texts."""
     return [part({name: each}, name, str) for each in part(found, name, list)]
-
-
-def offsets_of(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The offsets of a connector: the partition and the offset of each, which are any JSON."""
-    offsets = [part({"offset": each}, "offset", dict) for each in part(found, "offsets", list)]
-    if not is_shallow(offsets, DEEPEST):
-        raise OddAnswerError(f"offsets are nested deeper than {DEEPEST} levels")
-    return [{name: each.get(name) for name in ("partition", "offset")} for each in offsets]
 
 
 def is_shallow(value: Any, deepest: int) -> bool:

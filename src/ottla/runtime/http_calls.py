@@ -14,10 +14,9 @@ from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from ottla.network.timing import Deadline
+from ottla.runtime.timing import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from http.client import HTTPResponse
 
     from _typeshed import WriteableBuffer
@@ -35,12 +34,16 @@ class CallError(OSError):
 
 
 class HttpRequest(NamedTuple):
-    """A request; a name and password in the address become a header."""
+    """A request; a name and password in the address, or those of `login`, become a header."""
 
     url: str
     method: str = "GET"
     body: bytes | None = None
-    """JSON."""
+    login: tuple[str, str] | None = None
+    content_type: str = "application/json"
+    """That of the body."""
+    ca_file: str | None = None
+    """The certificates to trust for https, in PEM; None for those of the machine."""
 
 
 class HttpAnswer(NamedTuple):
@@ -101,18 +104,20 @@ class TimedSocket:
 class TimedConnection(HTTPConnection):
     """A connection for one request, which ends at a deadline."""
 
-    def __init__(self, host: str, port: int, is_secure: bool, deadline: Deadline) -> None:
+    def __init__(
+        self, host: str, port: int, secure: ssl.SSLContext | None, deadline: Deadline
+    ) -> None:
         super().__init__(host, port)
-        self._is_secure = is_secure
+        self._secure = secure
         self._deadline = deadline
 
     def connect(self) -> None:
         """Try the addresses of the host, one after another."""
         endpoint = connected(self.host, self.port, self._deadline)
         self.sock: Any = TimedSocket(endpoint, self._deadline)
-        if self._is_secure:
+        if self._secure is not None:
             endpoint.settimeout(left_s(self._deadline))  # for all of the handshake
-            secure = ssl.create_default_context().wrap_socket(endpoint, server_hostname=self.host)
+            secure = self._secure.wrap_socket(endpoint, server_hostname=self.host)
             self.sock = TimedSocket(secure, self._deadline)
 
 
@@ -179,7 +184,8 @@ def _exchange(request: HttpRequest, most_bytes: int, deadline: Deadline) -> Http
         raise CallError("the address must begin with http:// or https:// and a host")
     is_secure = parts.scheme == "https"
     port = parts.port or (443 if is_secure else 80)
-    connection = TimedConnection(parts.hostname, port, is_secure, deadline)
+    secure = ssl.create_default_context(cafile=request.ca_file) if is_secure else None
+    connection = TimedConnection(parts.hostname, port, secure, deadline)
     place = urlunsplit(("", "", parts.path or "/", parts.query, ""))
     try:
         connection.request(request.method, place, request.body, headers_of(request))
@@ -190,14 +196,22 @@ def _exchange(request: HttpRequest, most_bytes: int, deadline: Deadline) -> Http
         connection.close()
 
 
-def headers_of(request: HttpRequest) -> Mapping[str, str]:
-    """The headers of a request, with the name and password of its address."""
-    headers = {"user-agent": "ottla", "connection": "close", "content-type": "application/json"}
-    parts = urlsplit(request.url)
-    if parts.username is not None:
-        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        headers["authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+def headers_of(request: HttpRequest) -> dict[str, str]:
+    """The headers of a request, with its name and password."""
+    headers = {"user-agent": "ottla", "connection": "close", "accept": "application/json, */*"}
+    if request.body is not None:
+        headers["content-type"] = request.content_type
+    if (login := request.login or login_in(request.url)) is not None:
+        headers["authorization"] = f"Basic {b64encode(':'.join(login).encode()).decode()}"
     return headers
+
+
+def login_in(url: str) -> tuple[str, str] | None:
+    """The name and password that an address may have."""
+    parts = urlsplit(url)
+    if parts.username is None:
+        return None
+    return unquote(parts.username), unquote(parts.password or "")
 
 
 def body_of(answer: HTTPResponse, most_bytes: int) -> bytes:

@@ -1,10 +1,11 @@
-"""The parts of a Connect worker's answers have the kinds that Connect gives them."""
+"""The parts of answers have the kinds that an interface gives them."""
 
 from __future__ import annotations
 
 import pytest
 
-from ottla.console.connect_answers import OddAnswerError, offsets_of, part, text_of, texts_of
+from ottla.clients.connect_rest import offsets_of
+from ottla.clients.json_answers import OddAnswerError, part, text_of, texts_of
 
 
 def test_part_that_is_not_there_is_empty():
