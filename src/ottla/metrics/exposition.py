@@ -58,7 +58,8 @@ def prometheus_base(name: FamilyName) -> str:
     """`kafka.server`, `BrokerTopicMetrics`, `BytesInPerSec` under the rules of the exporter."""
     domain = name.domain.replace(".", "_")
     parts = [domain, name.type, name.name] if name.name else [domain, name.type]
-    return NOT_IN_NAMES.sub("_", "_".join(parts)).lower()
+    base = NOT_IN_NAMES.sub("_", "_".join(parts)).lower()
+    return f"_{base}" if base[:1].isdigit() else base
 
 
 def prometheus_names(family: Family, naming: Naming) -> list[PrometheusName]:
@@ -200,6 +201,7 @@ class _Page:
     def __init__(self) -> None:
         self._family: Family | None = None
         self._lines: dict[str, list[str]] = {}
+        self._done: set[str] = set()
         self._count = 0
 
     def is_done_with(self, family: Family) -> bool:
@@ -215,6 +217,7 @@ class _Page:
 
     def take(self) -> str:
         lines, self._lines = self._lines, {}
+        self._done |= lines.keys()
         return "".join("".join(each) for each in lines.values())
 
     def take_some(self) -> str:
@@ -231,8 +234,8 @@ class _Page:
         return [f"# HELP {name} {doc}\n# TYPE {name} {type}\n"]
 
     def _put(self, name: PrometheusName, family: Family, labels: str, value: Number | str) -> None:
-        if isinstance(value, str):
-            return  # Prometheus has numbers only
+        if isinstance(value, str) or name.name in self._done:
+            return  # Prometheus has numbers only, and all series of a name stand together
         lines = self._lines.get(name.name)
         if lines is None:
             lines = self._lines[name.name] = self._begin(name.name, name.type, family.doc)
@@ -274,8 +277,11 @@ class _Page:
     def add_attributes(self, reading: Reading, base: str, labels: str, matches: Any) -> None:
         """One bean of Kafka's own library: each attribute is a metric."""
         assert isinstance(reading.value, dict), "a bean of attributes"
-        for attribute, value in reading.value.items():
-            name = f"{base}_{label(attribute)}".lower()
+        named: dict[str, str] = {}
+        for attribute in reading.value:  # plug-ins name some: of one name the first counts
+            named.setdefault(f"{base}_{label(attribute)}".lower(), attribute)
+        for name, attribute in named.items():
+            value = reading.value[attribute]
             if matches is None or matches(name):
                 type = "counter" if attribute.endswith("-total") else "gauge"
                 shown = PrometheusName(name, type, attribute)

@@ -45,6 +45,25 @@ MAX_SERIES: Final = 100_000
 NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]+")
 _MUST_BE_QUOTED: Final = re.compile(r'[,=:"*?\s]')
 _ESCAPED: Final = re.compile(r'(["\\*?])')
+_UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_NOT_IN_KEYS: Final = re.compile(r'[,=:"*?\s]')
+LONGEST_NAME: Final = 255
+"""Letters of each part of a name that a plug-in gives."""
+
+
+def plain_text(given: object) -> str:
+    """A part of a name that a plug-in gives as one line that UTF-8 can hold, cut where it is long.
+
+    Bytes are read as UTF-8; control characters and lone surrogates are escaped.
+    """
+    text = given.decode("utf-8", "backslashreplace") if isinstance(given, bytes) else str(given)
+    short = text[:LONGEST_NAME]
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", short)
+
+
+def plain_key(given: object) -> str:
+    """The same for a domain or the key of a tag, in which JMX cannot quote anything."""
+    return _NOT_IN_KEYS.sub("_", plain_text(given))
 
 
 def label(key: str) -> str:
@@ -76,9 +95,9 @@ class FamilyName(NamedTuple):
 
     def bean(self, tags: Tags = NO_TAGS) -> str:
         """The name of one MBean, as JMX writes it."""
-        parts = [f"type={self.type}"]
+        parts = [f"type={quoted(self.type)}"]
         if self.name:
-            parts.append(f"name={self.name}")
+            parts.append(f"name={quoted(self.name)}")
         parts += [f"{key}={quoted(value)}" for key, value in tags]
         return f"{self.domain}:{','.join(parts)}"
 
@@ -236,17 +255,31 @@ class MetricsRegistry:
         self._on_tick.append(callback)
 
     def show(self, found: Callable[[], Iterable[Beans]]) -> None:
-        """Have MBeans shown that threads fill: those that there are when somebody asks."""
+        """Have MBeans shown that threads fill: those that there are when somebody asks.
+
+        Of two with the same name and tags the first counts; those whose name a family of the
+        process has are not shown, and the log says so.
+        """
+        shown: set[FamilyName] = set()
 
         def look() -> None:
             for beans in found():
                 beans.tick()
                 for kind in beans.kinds():
-                    if kind.name not in self.families:
-                        read = partial(_series_of, found, kind)
-                        self.register(Family(kind.name, Kind.KAFKA, kind.doc, read, unbounded=True))
+                    if kind.name not in shown:
+                        shown.add(kind.name)
+                        self._show_kind(kind, partial(_series_of, found, kind.name))
 
         self.before_read(look)
+
+    def _show_kind(self, kind: BeanKind, read: Callable[[], Series]) -> None:
+        if kind.name in self.families:
+            logger.warning(
+                "%s: these MBeans are not shown, as the process has others of this name",
+                kind.name.bean(),
+            )
+        else:
+            self.register(Family(kind.name, Kind.KAFKA, kind.doc, read, unbounded=True))
 
     def prepare(self) -> None:
         """Bring sensors up to date that are filled in lists."""
@@ -330,6 +363,7 @@ class Measures:
             for name in kind.counts
         }
         self._values = {name: WindowedValues() for name in kind.values}
+        self._shown_as = {name: plain_text(name) for name in (*kind.counts, *kind.values)}
 
     def add(self, name: str, count: int) -> None:
         """Add so many to a count."""
@@ -356,17 +390,22 @@ class Measures:
         found: dict[str, Number | str] = {}
         with self._lock:
             for name, rate in self._rates.items():
-                found |= {f"{name}-count": self._counts[name], f"{name}-rate": rate.value(now_ms)}
+                shown = self._shown_as[name]
+                found |= {f"{shown}-count": self._counts[name], f"{shown}-rate": rate.value(now_ms)}
             for name, kept in self._values.items():
-                found[name] = kept.last
-                found[f"{name}-min"] = kept.minimum(now_ms)
-                found[f"{name}-max"] = kept.maximum(now_ms)
-                found[f"{name}-avg"] = kept.average(now_ms)
+                shown = self._shown_as[name]
+                found[shown] = kept.last
+                found[f"{shown}-min"] = kept.minimum(now_ms)
+                found[f"{shown}-max"] = kept.maximum(now_ms)
+                found[f"{shown}-avg"] = kept.average(now_ms)
         return found
 
 
 class Beans:
-    """MBeans that come and go with their subjects; for any thread."""
+    """MBeans that come and go with their subjects; for any thread.
+
+    A plug-in may give any names: each is shown as `plain_text` has it.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -375,26 +414,27 @@ class Beans:
 
     def measures(self, kind: BeanKind, tags: Tags) -> Measures:
         """The MBean with these tags, which is there until `drop`."""
+        key = _plain(kind, tags)
         with self._lock:
-            found = self._found.get((kind, tags))
+            found = self._found.get(key)
             if found is None:
-                found = self._found[kind, tags] = Measures(kind, self.clock)
+                found = self._found[key] = Measures(kind, self.clock)
             return found
 
     def drop(self, kind: BeanKind, tags: Tags) -> None:
         """Show it no longer."""
         with self._lock:
-            self._found.pop((kind, tags), None)
+            self._found.pop(_plain(kind, tags), None)
 
     def kinds(self) -> list[BeanKind]:
         """The kinds that have an MBean."""
         with self._lock:
             return list(dict.fromkeys(kind for kind, _ in self._found))
 
-    def read(self, kind: BeanKind) -> list[tuple[Tags, Attributes]]:
-        """The present values of the MBeans of a kind."""
+    def read(self, name: FamilyName) -> list[tuple[Tags, Attributes]]:
+        """The present values of the MBeans of a name."""
         with self._lock:
-            found = [(tags, each) for (k, tags), each in self._found.items() if k == kind]
+            found = [(tags, each) for (k, tags), each in self._found.items() if k.name == name]
         return [(tags, each.shown()) for tags, each in sorted(found, key=itemgetter(0))]
 
     def tick(self) -> None:
@@ -405,5 +445,17 @@ class Beans:
             each.tick()
 
 
-def _series_of(found: Callable[[], Iterable[Beans]], kind: BeanKind) -> Series:
-    return [series for beans in found() for series in beans.read(kind)]
+def _plain(kind: BeanKind, tags: Tags) -> tuple[BeanKind, Tags]:
+    """Both with names that every form of metrics can show."""
+    domain, type, name = kind.name
+    plain = FamilyName(plain_key(domain), plain_text(type), plain_text(name))
+    keyed = {plain_key(key): plain_text(value) for key, value in tags}
+    return kind._replace(name=plain, doc=plain_text(kind.doc)), tuple(keyed.items())
+
+
+def _series_of(found: Callable[[], Iterable[Beans]], name: FamilyName) -> Series:
+    series: dict[Tags, Attributes] = {}
+    for beans in found():
+        for tags, shown in beans.read(name):
+            series.setdefault(tags, shown)
+    return list(series.items())

@@ -231,6 +231,42 @@ def test_beans_of_threads_are_on_the_page(registry):
     assert samples(registry, "*_count").keys() == {(f"{base}_record_count", labels)}
 
 
+ODD = [
+    "",
+    b"\xff\xc3\xa9",
+    "a\nb\r",
+    "\ud800",
+    "x" * 100_000,
+    'q"=,:*?[\\',
+    "a b",
+    "\u2028",
+    7,
+    None,
+]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_names_of_a_plug_in_are_shown(registry, odd):
+    """In both forms, beside those of others, by names that find them again."""
+    beans = Beans(registry.runtime.clock)
+    registry.show(lambda: [beans])
+    for kind in (
+        BeanKind(FamilyName(odd, odd, odd), odd, (odd,), ()),
+        BeanKind(FamilyName("d", "Sound"), "", ("a-b", "a_b"), (odd,)),
+        BeanKind(FamilyName("d", "sound"), "", ("a_b",)),
+    ):
+        beans.measures(kind, ((odd, odd), ("topic", odd))).add(kind.counts[0], 3)
+
+    values = [each for name, each in samples(registry).items() if name[0].endswith("_count")]
+    assert values == [3, 3]
+    assert all(len(line) < 2_000 for line in "".join(prometheus_text(registry)).splitlines())
+    names = [bean[0] for bean in read_beans(registry, BeanPattern("*:*")) if bean]
+    assert len(names) == 3
+    for name in names:
+        assert [bean[0] for bean in read_beans(registry, BeanPattern(name)) if bean] == [name]
+        assert name.isprintable()
+
+
 HOSTILE = [
     "",
     "9lives",

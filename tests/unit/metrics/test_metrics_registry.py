@@ -151,6 +151,33 @@ def test_beans_of_threads_come_and_go(registry):
     assert copied(registry).keys() == {a}
 
 
+def test_first_of_two_beans_with_one_name_counts(registry):
+    """Two tasks may have filled them, of one kind or of two with one name."""
+    clock = registry.runtime.clock
+    first, second, own = Beans(clock), Beans(clock), (("task", "0"),)
+    registry.show(lambda: [first, second])
+    first.measures(COPIED, ()).add("record", 1)
+    second.measures(COPIED, ()).add("record", 2)
+    second.measures(COPIED._replace(doc="Other.", counts=("other",)), own).add("other", 3)
+
+    found = copied(registry)
+    assert found[()]["record-count"] == 1
+    assert found[own]["other-count"] == 3
+
+
+def test_bean_with_a_name_of_the_process_is_not_shown(registry, caplog):
+    """The log says so, once."""
+    registry.gauge(COPIED.name, "", lambda: 7)
+    beans = Beans(registry.runtime.clock)
+    registry.show(lambda: [beans])
+    beans.measures(COPIED, ())
+
+    assert [copied(registry), copied(registry)] == [{(): 7}, {(): 7}]
+    assert [each.getMessage().partition(":")[2] for each in caplog.records] == [
+        "type=Copied: these MBeans are not shown, as the process has others of this name"
+    ]
+
+
 def test_bean_of_a_thread_shows_counts_and_values(registry):
     """A count with its rate, a value with least, largest and average; NaN before the first."""
     beans = Beans(registry.runtime.clock)
