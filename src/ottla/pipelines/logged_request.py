@@ -267,7 +267,7 @@ NAMES: Final[Mapping[str, list[str]]] = {
     for name, names in {
         "client": (
             "remote_addr remoteaddr remote_ip request.remote_ip request.client_ip "
-            "clienthost client_ip clientip client.ip client.address source.ip "
+            "request.remote_addr clienthost client_ip clientip client.ip client.address source.ip "
             "source.address client remote_host ip"
         ),
         "time": (

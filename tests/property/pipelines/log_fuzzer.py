@@ -23,7 +23,10 @@ class LogFuzzer:
 
     def lines(self):
         """The lines without their ends."""
-        forms = (bytes, self._common, self._vhost, self._main, self._json)
+        forms = (
+            *(bytes, self._common, self._vhost, self._main, self._upstream, self._ingress),
+            *(self._ipv6, self._quotes, self._json, self._caddy),
+        )
         faults = (
             *(self._cut, self._torn, self._nuls, self._bits, self._no_time, self._empty),
             *(self._rubbish, self._half_json),
@@ -59,13 +62,37 @@ class LogFuzzer:
     def _main(self, line):
         return line + b' "203.0.113.7, 10.0.0.1"'
 
+    def _upstream(self, line):
+        """nginx with the times of its upstreams, of which a second one may have been tried."""
+        times = self._chance.choice((b"-", b"0.120", b"0.001, 0.120", b"0.001 : 0.120"))
+        quoted = self._chance.choice((b"%b", b'"%b"')) % times
+        return line + b' "-" rt=0.121 uct=%b urt=%b' % (quoted, quoted)
+
+    def _ingress(self, line):
+        return line + b" 412 0.003 [web-80] [] 10.0.0.1:80, 10.0.0.2:80 0, 12 0.001, 0.002 502, 200"
+
+    def _ipv6(self, line):
+        address = self._chance.choice((b"2001:db8::1", b"::ffff:192.0.2.1", b"fe80::1%eth0"))
+        return address + b" " + line.partition(b" ")[2]
+
+    def _quotes(self, line):
+        """A client that sends quotes: Apache escapes them so, nginx by their number."""
+        return line[:-1] + self._chance.choice((rb" \"x\\\" y", rb" \x22x\x22")) + b'"'
+
     def _json(self, line):
-        client, _, rest = line.decode().partition(" - - [")
-        time, _, rest = rest.partition('] "')
-        request, _, rest = rest.partition('" ')
-        status, size = rest.split(" ")[:2]
+        client, time, request, status, size = _parts(line)
         fields = {"remote_addr": client, "time_local": time, "request": request}
-        return json.dumps({**fields, "status": status, "bytes_sent": size}).encode()
+        upstream = {"upstream_response_time": "0.001, 0.120", "upstream_status": "502, 200"}
+        return json.dumps({**fields, "status": status, "bytes_sent": size, **upstream}).encode()
+
+    def _caddy(self, line):
+        client, time, request, status, size = _parts(line)
+        method, uri, proto = request.split(" ")
+        address = self._chance.choice(({"remote_ip": client}, {"remote_addr": f"{client}:4711"}))
+        asked = {**address, "proto": proto, "method": method, "uri": uri, "headers": {}}
+        size = 0 if size == "-" else int(size)
+        fields = {"level": "info", "ts": time, "request": asked, "size": size}
+        return json.dumps({**fields, "status": int(status)}).encode()
 
     # The faults: none of what they make is a request.
 
@@ -93,3 +120,12 @@ class LogFuzzer:
 
     def _half_json(self, line):
         return self._json(line)[: -self._chance.randrange(1, REST_OF_A_LINE)]
+
+
+def _parts(line):
+    """Client, time, request, status and size of a line in combined format."""
+    client, _, rest = line.decode().partition(" - - [")
+    time, _, rest = rest.partition('] "')
+    request, _, rest = rest.partition('" ')
+    status, size = rest.split(" ")[:2]
+    return client, time, request, status, size

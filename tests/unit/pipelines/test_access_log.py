@@ -55,6 +55,7 @@ CADDY = {
     "status": 200,
     "size": 7,
 }
+OLD_CADDY = {**CADDY, "request": {"remote_addr": "[::1]:4711", "method": "GET", "uri": "/a"}}
 TRAEFIK = {
     "ClientHost": "192.0.2.1",
     "StartUTC": "2026-11-26T10:00:05.123456789Z",
@@ -378,6 +379,7 @@ REQUESTS = {
         None,
     ),
     "Caddy": (json.dumps(CADDY).encode(), "JSON", "192.0.2.1", "GET", "/a", 200, 7),
+    "older Caddy": (json.dumps(OLD_CADDY).encode(), "JSON", "::1", "GET", "/a", 200, 7),
     "Traefik": (json.dumps(TRAEFIK).encode(), "JSON", "192.0.2.1", "GET", "/a", 200, 7),
     "Elastic": (json.dumps(ECS).encode(), "JSON", "192.0.2.1", "GET", "/a", 200, 7),
     "Docker": (json.dumps(DOCKER).encode(), "combined", "192.0.2.1", "GET", "/a", 200, 7),
