@@ -8,14 +8,17 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from collections import Counter, defaultdict
 from datetime import datetime
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from ottla.runtime.own_folder import OwnFolder
 from ottla.testing import wait_until
 
 pytestmark = pytest.mark.spark
@@ -245,3 +248,31 @@ def test_demo_has_its_console(java, tmp_path):
     assert lines[-1].startswith("demo: 3000 events in, 3000 read")
     assert sum(each["records"] for each in data["topics"]) >= 3000
     assert {each["state"] for each in data["queries"]} == {"ended"}
+
+
+def is_running(pid):
+    """Whether a process has not ended; one whose parent has not asked for its status has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.wide
+def test_killed_demo_leaves_no_process_and_no_folder(tmp_path, monkeypatch):
+    """Its broker and its console end with it; the next one removes its folder."""
+    words = ["demo", "--console", "--output", str(tmp_path / "out")]
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "ottla", *words], stdout=subprocess.PIPE, text=True
+    ) as demo:
+        while "ready at" not in (line := demo.stdout.readline()):
+            assert line
+        children = Path(f"/proc/{demo.pid}/task/{demo.pid}/children").read_text().split()
+        assert len(children) >= 2
+        demo.kill()
+    wait_until(lambda: not any(map(is_running, children)), "the end of all")
+    assert list(tmp_path.glob("ottla-demo-*"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    OwnFolder("ottla-demo-").close()
+    assert not list(tmp_path.glob("ottla-demo-*"))

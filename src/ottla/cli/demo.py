@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from ottla.cli.pipeline import log_source
 from ottla.cli.terminal import Terminal
 from ottla.pipelines.pipeline import FeedRequest
 from ottla.pipelines.site_traffic import DEFAULT_EVENTS, DEFAULT_SEED
+from ottla.runtime.own_folder import own_folder
 
 if TYPE_CHECKING:
     from ottla.cli.pipeline_run import EventSource, RunOutcome
@@ -55,9 +55,9 @@ class DemoCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         source = event_source(arguments)
         require_packages()
-        with tempfile.TemporaryDirectory(prefix="ottla-demo-") as folder:
-            folders = Path(arguments.output), Path(folder)
-            return run_demo(terminal, source, *folders, has_console=arguments.console)
+        with own_folder("ottla-demo-") as folder:
+            output = Path(arguments.output)
+            return run_demo(terminal, source, output, folder, has_console=arguments.console)
 
 
 def event_source(arguments: Namespace) -> EventSource:

@@ -423,6 +423,7 @@ def brokers(plan: Plan, steps: Steps) -> Iterator[str]:
         return
 
     broker = BrokerProcess(plan.broker_data or plan.folder / BROKER_DATA)
+    broker.ends_with_parent = True
     try:
         with steps.step("starting a broker"):
             broker.start()

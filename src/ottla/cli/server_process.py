@@ -6,7 +6,6 @@ The child ends when the process that started it ends, so that none is left behin
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import re
 import signal
 import subprocess
@@ -16,20 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.jmx_options import without_jmx
+from ottla.runtime.child_process import ending_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.cli.cluster_servers import Server
-
-DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG
-
-
-def die_with_parent() -> None:
-    """Have the child die with its parent; called before it becomes another program."""
-    with contextlib.suppress(OSError, AttributeError):  # only Linux can promise this
-        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
-
 
 READY: Final = re.compile(r" ready at ")
 STARTUP_TIMEOUT_S: Final = 60.0
@@ -56,7 +47,7 @@ class Child:
                 env=without_jmx(),
                 # Ctrl-C comes to the whole process group; the order of stopping is ours.
                 process_group=0,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has no other thread
+                preexec_fn=ending_with_parent(),  # noqa: PLW1509 - it takes no lock
             )
 
     @property

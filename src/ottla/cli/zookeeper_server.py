@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,10 +16,11 @@ from ottla.cli.command_error import CommandError
 from ottla.cli.four_letter_words import ask
 from ottla.cli.jmx_options import java_options
 from ottla.cli.local_ports import require_free
-from ottla.cli.server_process import die_with_parent
+from ottla.runtime.child_process import ending_with_parent
 from ottla.runtime.disk import claim_shared_folder
 from ottla.runtime.free_port import free_port
 from ottla.runtime.java import JavaMissingError, require_java
+from ottla.runtime.own_folder import OwnFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -73,7 +72,7 @@ class ZooKeeperServer:
         if self.settings["clientPort"] == "0":
             self.settings["clientPort"] = str(free_port(self.host))
         self.process: subprocess.Popen[bytes] | None = None
-        self._folder: str | None = None
+        self._folder: OwnFolder | None = None
 
     @property
     def host(self) -> str:
@@ -98,18 +97,18 @@ class ZooKeeperServer:
             command,
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr.fileno(),
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has no other thread
+            preexec_fn=ending_with_parent(),  # noqa: PLW1509 - it takes no lock
             # Ctrl-C reaches the whole process group; only this process may stop the server.
             process_group=0,
         )
 
     def _command(self, program: Path, jars: Path) -> list[str]:
-        self._folder = tempfile.mkdtemp(prefix="ottla-zookeeper-")
-        path = Path(self._folder) / "zoo.cfg"
+        self._folder = OwnFolder("ottla-zookeeper-")
+        path = self._folder.path / "zoo.cfg"
         lines = [f"{key}={value}\n" for key, value in self.settings.items()]
         path.write_text("".join(lines).replace("\\", "\\\\"), encoding="utf-8")
         is_ensemble = any(key.startswith("server.") for key in self.settings)
-        log4j = Path(self._folder) / "log4j2.properties"
+        log4j = self._folder.path / "log4j2.properties"
         log4j.write_text(LOG4J.format(level=self.log_level), encoding="utf-8")
         options = os.environ.get("KAFKA_HEAP_OPTS", HEAP).split()
         options.append(f"-Dlog4j2.configurationFile={log4j}")
@@ -152,7 +151,7 @@ class ZooKeeperServer:
                 self.process.kill()
                 self.process.wait()
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.close()
 
 
 def zookeeper_jars() -> Path:

@@ -23,6 +23,7 @@ from ottla import Admin, Consumer, NewTopic, TopicPartition
 from ottla.pipelines.access_log import AccessLog
 from ottla.pipelines.site_traffic import DEFAULT_SEED
 from ottla.pipelines.topics import Pace, publish
+from ottla.runtime.child_process import ending_with_parent
 from ottla.site.activity import (
     FOLLOWS,
     PARTITIONS,
@@ -111,11 +112,14 @@ class WholeSite:
         self.say("starting " + ("a broker" if self.options.brokers == 1 else "a cluster"))
         if self.options.brokers == 1:
             broker = BrokerProcess(folder)
+            broker.ends_with_parent = True
             broker.start()
             self._servers = broker.bootstrap_servers
             stop: Callable[[], object] = broker.stop
         else:
             self._cluster = ClusterProcess(folder, self.options.brokers)
+            for each in (self._cluster.zookeeper, *self._cluster.brokers.values()):
+                each.ends_with_parent = True
             self._cluster.start()
             self._servers = self._cluster.bootstrap_servers
             stop = self._cluster.stop
@@ -392,7 +396,11 @@ class _Process:
         self.starts += 1
         with self.log.open("ab") as log:
             self.running = subprocess.Popen(
-                self.command, stdout=log, stderr=log, start_new_session=True
+                self.command,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=ending_with_parent(),  # noqa: PLW1509 - it takes no lock
             )
 
     @property

@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import ClassVar, Self
 
+from ottla.runtime.child_process import ending_with_parent
 from ottla.runtime.free_port import free_port
 
 STARTUP_SECONDS = 120
@@ -38,6 +39,8 @@ class ServerProcess(ABC):
     """The line it prints when it serves; the first group is its address."""
     popen: ClassVar[type[subprocess.Popen[str]]] = subprocess.Popen
     """The command line of the process."""
+    ends_with_parent = False
+    """Whether it is killed when the thread ends that has started it, however that ends."""
 
     def __init__(self, data_dir: Path, overrides: Mapping[str, str]) -> None:
         self.data_dir = data_dir
@@ -75,7 +78,12 @@ class ServerProcess(ABC):
             # In a process group of its own: Ctrl-C in a terminal reaches only the program that
             # started it, which then stops it.
             self.process = self.popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, process_group=0
+                command,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                process_group=0,
+                preexec_fn=ending_with_parent() if self.ends_with_parent else None,
             )
         return self
 

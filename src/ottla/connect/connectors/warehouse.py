@@ -15,7 +15,6 @@ extra `spark`.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import signal
@@ -35,6 +34,7 @@ from ottla.connect.connectors import needed
 from ottla.connect.data import SinkRecord
 from ottla.errors import ConfigError
 from ottla.runtime import Chance
+from ottla.runtime.child_process import ending_with_parent
 from ottla.runtime.io_thread import run_in_thread
 from ottla.runtime.timing import Backoff
 from ottla.structs import TopicPartition
@@ -46,8 +46,6 @@ STOP_S: Final = 3.0
 """Less than task.shutdown.graceful.timeout.ms; then it is killed, which loses nothing."""
 LINES_KEPT: Final = 20
 LONGEST_PAUSE_MS: Final = 60_000
-PARENT_DEATH_SIGNAL: Final = 1
-"""Linux's PR_SET_PDEATHSIG."""
 COMMIT: Final = "version "
 """In the line that a driver prints for each commit of the table."""
 
@@ -134,7 +132,6 @@ class LoadProcess:
         """`spark_conf` may have keys of object stores, which no other user may see in a list of
         processes: it is handed on by the environment.
         """
-        is_linux = sys.platform.startswith("linux")
         self._process = subprocess.Popen(
             words,
             stdin=subprocess.DEVNULL,
@@ -144,7 +141,7 @@ class LoadProcess:
             errors="replace",
             env=os.environ | {"PYTHONUNBUFFERED": "1", SPARK_CONF: "\n".join(spark_conf)},
             start_new_session=True,
-            preexec_fn=_end_with_parent if is_linux else None,  # noqa: PLW1509 # takes no lock
+            preexec_fn=ending_with_parent(),  # noqa: PLW1509 - it takes no lock
         )
 
     def lines(self) -> Iterator[str]:
@@ -167,15 +164,6 @@ class LoadProcess:
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-
-
-_LIBC: Final = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
-
-
-def _end_with_parent() -> None:
-    """Have the kernel kill the new process when the worker is killed."""
-    if _LIBC is not None:
-        _LIBC.prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 class WarehouseSink(SinkConnector):
