@@ -110,9 +110,32 @@ class SqlSink(SinkConnector):
         except Exception as error:  # of whatever type: it may be a record's own
             self._raise_of_system(error)
             self._tables.clear()
-            self._write_apart(records)
+            faults: dict[int, Exception] = {}
+            self._write_apart(self._that_make_rows(records, faults), faults)
+            for record in records:
+                if id(record) in faults:
+                    self.context.report(record, faults[id(record)])
 
-    def _write_apart(self, records: Sequence[SinkRecord]) -> None:
+    def _that_make_rows(
+        self, records: Sequence[SinkRecord], faults: dict[int, Exception]
+    ) -> Sequence[SinkRecord]:
+        """The records that make a row; the errors of the others go into `faults`.
+
+        Those need no transaction: a thousand records with a column that is missing cost little.
+        """
+        found = []
+        for record in records:
+            try:
+                if (table := self._table_of(record)) is not None:
+                    self._row_of(table, record, 0)
+            except Exception as error:
+                self._raise_of_system(error)
+                faults[id(record)] = error
+            else:
+                found.append(record)
+        return found
+
+    def _write_apart(self, records: Sequence[SinkRecord], faults: dict[int, Exception]) -> None:
         """The rows before those that fail, these by halves, and the rest, each by itself."""
         while records:
             try:
@@ -122,12 +145,12 @@ class SqlSink(SinkConnector):
                 self._raise_of_system(error)
                 first, end = self._under_way
                 if len(records) == 1:
-                    self.context.report(records[0], error)
+                    faults[id(records[0])] = error
                     return
             if end - first == len(records):
                 end = len(records) // 2
-            self._write_apart(records[:first])
-            self._write_apart(records[first:end])
+            self._write_apart(records[:first], faults)
+            self._write_apart(records[first:end], faults)
             records = records[end:]
 
     def _raise_of_system(self, error: Exception) -> None:

@@ -79,6 +79,24 @@ def test_a_bad_record_takes_no_other_along(database, sink):
     assert "must be a struct or a dict" in reported[3][1]
 
 
+def test_records_that_make_no_row_take_no_transaction(database, sink, monkeypatch):
+    """Each would be one where a column is missing at the target."""
+    database("CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT)")
+    writer, reported = sink()
+    written = []
+    monkeypatch.setattr(
+        writer,
+        "_write",
+        lambda records: (written.append(len(records)), SqlSink._write(writer, records)),
+    )
+    bad = {each: {"id": each, "other": 1} for each in range(1, 200)}
+    writer.put([record(each, bad.get(each, {"id": each})) for each in range(300)])
+
+    assert written == [300, 101]
+    assert [offset for offset, _ in reported] == list(bad)
+    assert database("SELECT count(*) FROM people") == [(101,)]
+
+
 @pytest.mark.parametrize("key_type", ["INTEGER", "TEXT", "TEXT COLLATE NOCASE", "NUMERIC"])
 @pytest.mark.parametrize("seed", range(examples(2)))
 def test_batches_are_as_their_records_one_by_one(database, sink, key_type, seed):
