@@ -133,10 +133,11 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     level, handlers = root.level, [*root.handlers]
     limit_time(item)
     try:
-        return (yield)
-    finally:
-        if nextitem is None:
+        result = yield
+        if nextitem is None:  # after an error of pytest's own the session has teardowns to run yet
             last_resort.cancel()
+        return result
+    finally:
         for handler in root.handlers:
             if handler not in handlers:
                 handler.close()

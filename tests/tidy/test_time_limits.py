@@ -50,6 +50,20 @@ WAITS = {
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
             threading.Event().wait()
         """,
+    "in a teardown after an alarm that found pytest's own code": """
+        class Waiting:
+            def pytest_runtest_makereport(self):
+                threading.Event().wait()
+
+        @pytest.fixture
+        def waiting(request):
+            request.config.pluginmanager.register(Waiting())
+            yield
+            threading.Event().wait()
+
+        def test_passes(waiting):
+            pass
+        """,
 }
 
 
@@ -72,5 +86,6 @@ def test_test_that_waits_for_ever_is_ended(program: str, tmp_path: Path) -> None
         check=False,
     )
 
-    assert ended.returncode == 1
+    # Between two steps of a test, as on a busy machine, an alarm ends pytest by an internal error.
+    assert ended.returncode in (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERNAL_ERROR)
     assert "Timeout" in ended.stdout + ended.stderr

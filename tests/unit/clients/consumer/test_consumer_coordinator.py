@@ -125,7 +125,7 @@ def test_listener_is_told_of_each_change(broker, topic, group):
         with consumer_of(broker, group_id=group, topics=[topic]) as second:
             poll_until([first, second], second.assignment)
             poll_until([first, second], first.assignment)
-        poll_until([first], lambda: len(first.assignment()) == 3)
+        poll_until([first], lambda: journal.events[-1] == ("assigned", 3))
 
     share = journal.events[2][1]
     assert share in (1, 2)
