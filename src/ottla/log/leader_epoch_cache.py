@@ -70,7 +70,7 @@ class LeaderEpochCache:
         if epoch == self.latest_epoch and epoch != NO_EPOCH:
             return EpochEntry(epoch, log_end_offset)
         index = bisect_right(self.entries, epoch, key=lambda entry: entry.epoch)
-        if epoch > self.latest_epoch or not self.entries:
+        if index == len(self.entries):
             return EpochEntry(NO_EPOCH, NO_OFFSET)
         end_offset = self.entries[index].start_offset
         return EpochEntry(self.entries[index - 1].epoch if index else epoch, end_offset)

@@ -122,6 +122,18 @@ def test_broker_that_does_not_answer_is_tried_again(cluster_world, orders):
     assert len(answers) == 2
 
 
+def test_broker_that_has_answered_all_gets_the_next_request(cluster_world, orders):
+    """Its sender waits for work meanwhile."""
+    world, answers = cluster_world, []
+    answered(world)
+    world.serve(2)
+    orders.add_broker(world.broker(2))
+    for count in (1, 2, 3):
+        orders.stop_replica(5, 2, [], answers.append)
+        world.advance(100)
+        assert len(answers) == count
+
+
 def test_removed_broker_hears_nothing_more(cluster_world, orders):
     """A removed broker gets nothing more, and its next registration no orders of the former."""
     world, answers = cluster_world, []

@@ -211,6 +211,29 @@ def test_stop_finishes_what_has_begun_and_nothing_else(consumer_of, logs, virtua
     virtual.scheduler.run(use())
 
 
+def test_consumer_polls_and_commits_after_its_work_as_it_was_configured(
+    consumer_of, logs, virtual
+):
+    """Records in the hands of an iteration do not count as read, and only `commit` commits."""
+    fill(logs, *"abcd")
+
+    async def handle(record) -> None:
+        consumer.stop()
+
+    async def use() -> None:
+        async with consumer:
+            await consumer.process(handle, workers=1)
+            records = aiter(consumer)
+            assert [(await anext(records)).offset for _ in range(2)] == [1, 2]
+            assert await consumer.position(FIRST) == 3
+            await pause(virtual.scheduler, 3000)
+            await consumer.poll(0)
+        assert logs.committed[FIRST] == 1
+
+    consumer = consumer_of(enable_auto_commit=False, auto_commit_interval_ms=1000)
+    virtual.scheduler.run(use())
+
+
 def test_stop_does_not_wait_long_for_a_coordinator(consumer_of, logs, virtual, caplog):
     """A supervisor would not either; the records are handled again."""
     fill(logs, *"ab")

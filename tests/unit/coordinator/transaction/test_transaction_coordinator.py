@@ -613,6 +613,18 @@ def test_id_is_got_by_another_connection_than_the_transaction_uses(world):
     assert world.end(producer) is NONE
 
 
+def test_transaction_goes_on_over_a_new_coordinator(world):
+    """It knows the transaction from the log, and of no connection."""
+    _, producer_id, epoch = world.init(session=9)
+    producer = TxnProducer("x", producer_id, epoch, session=3)
+    assert world.add(producer, T0) is NONE
+    world.restart()
+
+    assert world.add(producer, T1) is NONE
+    assert world.metadata.current.partitions == {T0, T1}
+    assert world.end(producer) is NONE
+
+
 def test_partition_that_is_in_the_transaction_already_is_not_written_again(world):
     """The producer has asked a second time; one more partition is written."""
     producer = world.ongoing(T0)
