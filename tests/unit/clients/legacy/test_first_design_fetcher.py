@@ -39,6 +39,7 @@ class OldBroker:
     def __init__(self, world: FetcherWorld, port: int) -> None:
         self.logs: dict[int, tuple[int, bytes]] = {}
         self.requests: list[Any] = []
+        self.connections: list[Connection] = []
         world.runtime.network.serve("kafka", port, lambda: Connection(self))
 
     def answer(self, frame: bytes) -> bytes:
@@ -67,6 +68,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport):
         self.transport = transport
+        self.broker.connections.append(self)
 
     def data_received(self, data):
         self.data += data
@@ -225,6 +227,20 @@ def test_broker_that_is_gone_is_asked_again_at_its_new_address(world):
     world.fetcher.close()
     moved.logs = {0: (0, messages("a", "b"))}
     assert world.read(3_000) == []
+
+
+def test_broker_that_has_moved_is_read_at_its_new_address_only(world):
+    """From where reading was; the connection to the former address is closed."""
+    former, moved = world.brokers[0], OldBroker(world, 9093)
+    former.logs = {0: (0, messages("a"))}
+    moved.logs = {0: (0, messages("a", "b"))}
+    world.take(P0)
+    assert world.read() == ["a"]
+    world.fetcher.on_brokers({0: Node(0, "kafka", 9093)})
+
+    assert world.read(3_000) == ["b"]
+    assert [each.transport.is_closing() for each in former.connections] == [True]
+    assert [each.transport.is_closing() for each in moved.connections] == [False]
 
 
 def test_partition_of_the_first_design_is_named_with_its_broker():
