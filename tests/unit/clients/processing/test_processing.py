@@ -211,9 +211,7 @@ def test_stop_finishes_what_has_begun_and_nothing_else(consumer_of, logs, virtua
     virtual.scheduler.run(use())
 
 
-def test_consumer_polls_and_commits_after_its_work_as_it_was_configured(
-    consumer_of, logs, virtual
-):
+def test_consumer_polls_and_commits_after_its_work_as_it_was_configured(consumer_of, logs, virtual):
     """Records in the hands of an iteration do not count as read, and only `commit` commits."""
     fill(logs, *"abcd")
 
