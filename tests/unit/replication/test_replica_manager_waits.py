@@ -6,7 +6,13 @@ import pytest
 from replica_world import LAG_MS, T0, TOPIC_ID, ReplicaWorld
 
 from ottla.errors import ErrorCode
-from ottla.replication.replica_requests import ACKS_LEADER, FetchParams, PartitionFetch
+from ottla.replication.delayed_fetch import DelayedFetch
+from ottla.replication.replica_requests import (
+    ACKS_LEADER,
+    FetchParams,
+    FetchPartitionResult,
+    PartitionFetch,
+)
 from ottla.structs import IsolationLevel, StopReplicaPartition, TopicPartition
 
 T1 = TopicPartition("t", 1)
@@ -34,6 +40,21 @@ def test_produce_whose_time_is_over_is_not_acknowledged(world):
     assert before == []
     assert errors(answers) == [ErrorCode.REQUEST_TIMED_OUT]
     assert world.values(1) == [(0, b"a")]
+
+
+def test_fetch_is_answered_with_what_has_ended_its_wait():
+    """The log is not read once more for the answer."""
+    few, enough = (
+        {("t", 0): FetchPartitionResult(ErrorCode.NONE, is_cut=is_cut)}
+        for is_cut in (False, True)
+    )
+    reads, answers = iter([few, enough]), []
+    params = FetchParams(2, 60_000, 1, 1 << 20, IsolationLevel.READ_UNCOMMITTED)
+    fetch = DelayedFetch(params, lambda: next(reads), answers.append, frozenset())
+
+    assert not fetch.try_complete()
+    assert fetch.try_complete()
+    assert answers == [enough]
 
 
 def test_shutdown_answers_every_kind_of_request_that_waits(world):

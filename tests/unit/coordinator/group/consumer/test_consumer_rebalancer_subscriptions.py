@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from consumer_group_world import SESSION_MS, ConsumerWorld, Peer
 
+from ottla.coordinator.group.consumer.group_changes import GroupChanges
+from ottla.coordinator.group.consumer.topic_matches import refresh_topics
 from ottla.errors import ErrorCode
+from ottla.runtime.scheduler import at_once
 
 ALL = [("t", number) for number in range(4)]
 
@@ -48,6 +51,22 @@ def test_other_changes_of_the_cluster_do_not_concern_the_group(world):
     world.beat(a)
 
     assert a.epoch == 1
+
+
+def test_topics_that_were_looked_up_for_another_member_begin_no_epoch(world):
+    """A request may have waited while that was done."""
+    world.members("a")
+    rebalancer, changes = world.coordinator.consumer_rebalancer, GroupChanges(world.consumers)
+    world.create("other", 1)
+    world.extend("t", 5)
+    has_changed = [
+        at_once(
+            refresh_topics(changes, rebalancer.topics, rebalancer.matches, 0, asks_rights=False)
+        )
+        for _ in range(2)
+    ]
+
+    assert has_changed == [True, False]
 
 
 def test_regular_expression_finds_topics_when_they_appear(world):
