@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.controller.log_dir_contents import check_without_registry
+from ottla.controller.broker_registration import ensure_persistent_paths
+from ottla.controller.log_dir_contents import check_without_registry, reserve_producer_ids
 from ottla.errors import ConfigError
+from ottla.registry.embedded import EmbeddedRegistry
+from ottla.registry.paths import PRODUCER_ID_BLOCK
+from ottla.registry.znodes import ProducerIdBlock
 from ottla.testing import mock_runtime
 
 
@@ -41,3 +47,33 @@ def test_directory_with_a_registry_needs_no_permission():
     check_without_registry(disk, BrokerConfig.parse(settings))
     disk.make_dirs("/data/registry")
     check_without_registry(disk, BrokerConfig.parse({"log.dirs": "/data"}))
+
+
+@pytest.mark.parametrize(
+    ("known", "producers", "following"),
+    [
+        (None, [[], []], None),
+        (None, [[0]], (0, 0)),
+        (None, [[4, 7], [], [2]], (0, 7)),
+        ((1000, 1999), [[5, 1999]], (1000, 1999)),
+        ((1000, 1999), [[2000], [5]], (2000, 2000)),
+    ],
+)
+def test_blocks_of_producer_ids_follow_each_other(known, producers, following):
+    """Ids up to those that the logs know are taken, and none where they know no new one."""
+    runtime = mock_runtime()
+    registry, run = EmbeddedRegistry(runtime, "/data/registry"), runtime.scheduler.run
+    run(registry.start())
+    run(ensure_persistent_paths(registry))
+    if known is not None:
+        run(registry.create(PRODUCER_ID_BLOCK, ProducerIdBlock(3, *known).encode()))
+    managers = [SimpleNamespace(producers=dict.fromkeys(ids)) for ids in producers]
+    logs = [SimpleNamespace(producer_state_manager=manager) for manager in managers]
+    run(reserve_producer_ids(registry, 3, logs))
+
+    if following is None:
+        assert run(registry.exists(PRODUCER_ID_BLOCK)) is None
+    else:
+        data, stat = run(registry.get(PRODUCER_ID_BLOCK))
+        assert ProducerIdBlock.decode(data) == ProducerIdBlock(3, *following)
+        assert stat.version == (known not in (None, following))

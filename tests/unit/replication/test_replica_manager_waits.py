@@ -45,8 +45,7 @@ def test_produce_whose_time_is_over_is_not_acknowledged(world):
 def test_fetch_is_answered_with_what_has_ended_its_wait():
     """The log is not read once more for the answer."""
     few, enough = (
-        {("t", 0): FetchPartitionResult(ErrorCode.NONE, is_cut=is_cut)}
-        for is_cut in (False, True)
+        {("t", 0): FetchPartitionResult(ErrorCode.NONE, is_cut=is_cut)} for is_cut in (False, True)
     )
     reads, answers = iter([few, enough]), []
     params = FetchParams(2, 60_000, 1, 1 << 20, IsolationLevel.READ_UNCOMMITTED)

@@ -56,8 +56,7 @@ def health_of(core: ConsumerCore) -> ConsumerHealth:
 
 def is_in_group(core: ConsumerCore) -> bool:
     """Whether it has joined its group, also where it has got no partition there."""
-    if core.coordinator is None:
-        return False
+    assert core.coordinator is not None  # else it could not have subscribed
     member = core.coordinator.member
     return not member.is_lost and member.membership.generation != NO_GENERATION
 

@@ -22,8 +22,7 @@ from ottla.protocol.message import encode
 from ottla.protocol.metadata_records import ConfigRecord, ProducerIdsRecord
 from ottla.record.batch_builder import build_batch
 from ottla.registry.embedded import EmbeddedRegistry
-from ottla.registry.paths import PRODUCER_ID_BLOCK
-from ottla.registry.znodes import ProducerIdBlock, TopicNode
+from ottla.registry.znodes import TopicNode
 from ottla.server.membership import BrokerState
 from ottla.structs import NO_UUID, LeaderAndIsr, TopicPartition
 from ottla.testing import mock_runtime
@@ -155,23 +154,6 @@ def test_producer_ids_are_not_given_out_again(directory):
     directory.adopt()
     manager = ProducerIdManager(directory.registry, BROKER)
     assert directory.run(manager.generate_producer_id()) == 5001
-
-
-def test_blocks_of_producer_ids_follow_each_other(directory):
-    """Each adoption takes the ids up to those that the logs know, and none where they know none."""
-    directory.write("t", 0)
-    directory.adopt()
-    nothing = directory.run(directory.registry.exists(PRODUCER_ID_BLOCK))
-    blocks = []
-    for producer_id in (0, 41, 41, 40, 42):
-        directory.write("t", 0, producer_id=producer_id)
-        directory.adopt()
-        data, stat = directory.run(directory.registry.get(PRODUCER_ID_BLOCK))
-        block = ProducerIdBlock.decode(data)
-        blocks.append((block.first_id, block.last_id, stat.version))
-
-    assert nothing is None
-    assert blocks == [(0, 0, 0), (1, 41, 1), (1, 41, 1), (1, 41, 1), (42, 42, 2)]
 
 
 def test_records_are_kept_where_settings_are_not_known(directory, caplog):
