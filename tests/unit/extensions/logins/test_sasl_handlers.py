@@ -1,17 +1,14 @@
-"""SASL requests where no exchange is under way, refused logins, and the users of SCRAM."""
+"""SASL requests where nobody logs in, and the users of SCRAM."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from types import SimpleNamespace
 
 import pytest
-from apis_world import Client, ask
 
 from ottla.errors import ErrorCode
 from ottla.extensions.logins.sasl_handlers import SaslHandlers, ScramUsersHandler
-from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from ottla.protocol.scram_users import (
     AlterUserScramCredentialsRequest,
@@ -20,34 +17,8 @@ from ottla.protocol.scram_users import (
     ScramCredentialUpsertion,
     UserName,
 )
-from ottla.security.principal import KafkaPrincipal
-from ottla.security.sasl import PlainServer, SaslAuthenticator, SaslListener
 from ottla.security.scram import ScramCredential, salted_password
-from ottla.server.apis import Apis
 from ottla.structs import ClientEntity
-from ottla.testing import mock_runtime
-
-DELAY_MS = 100
-USERS = {"alice": "secret"}
-
-
-def client_of(runtime, max_reauth_ms: int = 0) -> Client:
-    """A client that has to log in."""
-    listener = SaslListener(
-        {"PLAIN": lambda: PlainServer(USERS)}, {"PLAIN": max_reauth_ms}, 1000, DELAY_MS
-    )
-    authenticator = SaslAuthenticator(listener, runtime.clock)
-    return Client(listener_name="SASL_PLAINTEXT", authenticator=authenticator)
-
-
-@pytest.fixture
-def runtime():
-    return mock_runtime()
-
-
-@pytest.fixture
-def apis(runtime) -> Apis:
-    return Apis(runtime, [SaslHandlers()])
 
 
 def test_both_requests_are_refused_where_nobody_logs_in():
@@ -59,54 +30,6 @@ def test_both_requests_are_refused_where_nobody_logs_in():
 
     assert handshake.error_code == token.error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert token.error_message
-
-
-def test_connection_is_told_whom_it_serves(apis, runtime):
-    """Then its requests are not shown to the authenticator any longer."""
-    client = client_of(runtime)
-    ask(apis, client, SaslHandshakeRequest(mechanism="PLAIN"), 1)
-    ask(apis, client, SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), 1)
-
-    assert [len(answer) > 0 for answer in client.sent] == [True, True]
-    assert client.connection.principal == KafkaPrincipal.user("alice")
-    assert client.connection.authenticator is None
-
-
-def test_refused_login_is_answered_after_the_delay(apis, runtime, caplog):
-    """Nothing is sent, and nothing is closed, before; the log has a line without the password."""
-    client = client_of(runtime)
-    ask(apis, client, SaslHandshakeRequest(mechanism="PLAIN"), 1)
-    with caplog.at_level(logging.INFO):
-        ask(apis, client, SaslAuthenticateRequest(auth_bytes=b"\0alice\0SESAME"), 1)
-
-    runtime.scheduler.advance(DELAY_MS - 1)
-    assert (len(client.sent), client.closed) == (1, None)
-    runtime.scheduler.advance(1)
-    assert len(client.sent) == 2
-    assert client.closed == "Authentication failed: Invalid username or password"
-    assert "Failed authentication with /10.0.0.1" in caplog.text
-    assert "SESAME" not in caplog.text
-
-
-def test_request_without_a_login_is_closed_after_the_delay(apis, runtime):
-    """There is no answer to it."""
-    client = client_of(runtime)
-    ask(apis, client, MetadataRequest(), 1)
-
-    assert client.closed is None
-    runtime.scheduler.advance(DELAY_MS)
-    assert (client.sent, client.closed) == ([], "METADATA before SaslHandshake")
-
-
-def test_session_that_has_ended_is_closed_at_once(apis, runtime):
-    """It was told when it would end."""
-    client = client_of(runtime, max_reauth_ms=1000)
-    ask(apis, client, SaslHandshakeRequest(mechanism="PLAIN"), 1)
-    ask(apis, client, SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), 1)
-    runtime.scheduler.advance(1000)
-    ask(apis, client, MetadataRequest(), 1)
-
-    assert client.closed == "its session has ended"
 
 
 # The users of SCRAM
@@ -170,30 +93,6 @@ def describe(users, *names):
         )
         for each in answer.results
     }
-
-
-def test_refused_login_is_told_to_whoever_listens(apis, runtime):
-    """With the mechanism and the reason, such as to a log of what was denied."""
-    told = []
-    apis.on_refused_login = lambda *refusal: told.append(refusal)
-    client = client_of(runtime)
-    ask(apis, client, SaslHandshakeRequest(mechanism="PLAIN"), 1)
-    ask(apis, client, SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"), 1)
-    ((who, mechanism, reason),) = told
-
-    assert (who, mechanism) == (client.connection, "PLAIN")
-    assert reason
-
-
-def test_client_that_has_logged_in_for_a_while_is_served(apis, runtime):
-    """Its session ends one day, so that its frames are still shown to what judges logins."""
-    client = client_of(runtime, max_reauth_ms=10**9)
-    ask(apis, client, SaslHandshakeRequest(mechanism="PLAIN"), 1)
-    ask(apis, client, SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), 1)
-    assert client.connection.authenticator is not None
-    ask(apis, client, MetadataRequest(topics=None), 9)
-
-    assert client.closed.startswith("unsupported API key 3")
 
 
 def test_credential_is_stored_as_kafka_stores_it(users, entities):
