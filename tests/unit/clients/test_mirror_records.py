@@ -41,6 +41,19 @@ def test_bytes_of_a_checkpoint_are_kafkas():
     assert Checkpoint.of(checkpoint.key(), None) is None
 
 
+@pytest.mark.parametrize(
+    ("upstream", "downstream", "is_newer"),
+    [(20, 8, False), (20, 9, True), (21, 8, False), (21, 7, False), (20, 7, False), (19, 3, True)],
+)
+def test_checkpoint_goes_back_only_with_its_group(upstream, downstream, is_newer):
+    """An offset that was translated less exactly is not worth another record."""
+    emitted = Checkpoint("g", TARGET, 20, 8)
+    following = Checkpoint("g", TARGET, upstream, downstream)
+
+    assert following.is_newer_than(emitted) is is_newer
+    assert following.is_newer_than(None)
+
+
 def test_bytes_of_a_heartbeat_are_kafkas():
     """Key: both aliases; value: version and time."""
     beat = Heartbeat("a", "b", 258)

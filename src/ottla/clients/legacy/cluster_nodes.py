@@ -117,7 +117,7 @@ class ClusterNodes:
         return self.registry.watch_data(paths.topic(topic), callback)
 
 
-_BROKER: Final = re.compile(r"(?:[^:]*|.*?-[0-9]+):(.+):([0-9]+)")
+_BROKER: Final = re.compile(r"(?:.*?-[0-9]+|[^:]*):(.+):([0-9]+)")
 """creator:host:port; the creator is the host with a time behind it, and a host may have colons."""
 NUMBER_BITS: Final = 32
 

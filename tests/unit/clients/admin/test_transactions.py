@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ottla import Admin, KafkaError, NewTopic, Producer, TopicPartition
-from ottla.clients.admin.transactions import HangingTransaction
+from ottla.clients.admin.transactions import (
+    HangingTransaction,
+    OpenTransaction,
+    ProducerDescription,
+    TransactionDescription,
+)
 from ottla.errors import ErrorCode
 
 
@@ -55,6 +60,20 @@ def test_open_transaction_is_listed_and_described(admin, partition, producer):
     assert writer[:2] == (described.producer_id, described.producer_epoch)
     assert writer.transaction_start_offset == 0
     assert admin.describe_producers([partition], 0)[partition] == [writer]
+
+
+def test_open_transaction_is_that_of_its_coordinator_only_with_its_partition():
+    """It hangs where the coordinator knows none, or one in other partitions."""
+    written = TopicPartition("t", 0)
+    found = OpenTransaction(written, ProducerDescription(7, 0, 0, 0, 0, 0))
+    other, same = (
+        TransactionDescription(1, "Ongoing", 7, 0, 60_000, 0, frozenset({TopicPartition("t", n)}))
+        for n in (1, 0)
+    )
+
+    assert not found.is_of(None)
+    assert not found.is_of(other)
+    assert found.is_of(same)
 
 
 def test_ids_and_partitions_that_do_not_exist_are_refused(admin, partition):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.first_design import (
     RequestType,
+    ToRead,
     decode_request,
     encode_answer_head,
     encode_offsets_answer,
@@ -40,11 +42,13 @@ class OldBroker:
         self.logs: dict[int, tuple[int, bytes]] = {}
         self.requests: list[Any] = []
         self.connections: list[Connection] = []
+        self.on_request: Callable[[], object] = lambda: None
         world.runtime.network.serve("kafka", port, lambda: Connection(self))
 
     def answer(self, frame: bytes) -> bytes:
         type_, parts = decode_request(frame)
         self.requests += parts
+        self.on_request()
         if type_ is RequestType.OFFSETS:
             start, data = self.logs[parts[0].partition]
             return encode_offsets_answer([start if parts[0].time_ms == -2 else start + len(data)])
@@ -241,6 +245,20 @@ def test_broker_that_has_moved_is_read_at_its_new_address_only(world):
     assert world.read(3_000) == ["b"]
     assert [each.transport.is_closing() for each in former.connections] == [True]
     assert [each.transport.is_closing() for each in moved.connections] == [False]
+    world.fetcher.close()
+    world.runtime.advance(100)
+    assert [each.transport.is_closing() for each in moved.connections] == [True]
+
+
+def test_partition_that_is_given_up_while_its_offset_is_looked_up_is_not_fetched(world):
+    """Another consumer may have it by then; the others of the broker are read."""
+    broker = world.brokers[0]
+    broker.logs = {0: (0, messages("a")), 1: (0, messages("b"))}
+    broker.on_request = lambda: world.fetcher.drop([P0])
+    world.take(P0, P1)
+
+    assert world.read() == ["b"]
+    assert {each.partition for each in broker.requests if isinstance(each, ToRead)} == {1}
 
 
 def test_partition_of_the_first_design_is_named_with_its_broker():

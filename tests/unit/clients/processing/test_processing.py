@@ -576,6 +576,27 @@ def test_coroutine_function_is_awaited_for_the_blocking_consumer(broker, topic):
     assert sorted(seen) == list(range(400))
 
 
+def test_listener_of_the_blocking_consumer_is_called_before_its_records_are_handled(broker, topic):
+    """In the thread that has called `process`."""
+    seen = []
+
+    class Listener(ottla.RebalanceListener):
+        def on_partitions_assigned(self, partitions):
+            seen.append((threading.get_ident(), len(partitions)))
+
+    with member_of(broker, topic) as consumer:
+        consumer.subscribe([topic], listener=Listener())
+
+        def handle(record) -> None:
+            seen.append(record.offset)
+            consumer.stop()
+
+        consumer.process(handle)
+
+    assert seen[0] == (threading.get_ident(), 2)
+    assert len(seen) > 1
+
+
 def test_function_is_called_in_threads_by_the_asyncio_consumer(broker, topic):
     """Its loop is free meanwhile."""
     from ottla import aio
