@@ -12,6 +12,7 @@ from apis_world import Client, Family, ask
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.request_context import RequestContext
+from ottla.network.request_watch import RequestWatch
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse, ListGroupsRequest
@@ -21,6 +22,7 @@ from ottla.protocol.metadata import MetadataRequest
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.server.apis import Apis, LateFamily
 from ottla.server.handlers.api_versions import ApiVersionsHandler, Features
+from ottla.server.request_meter import RequestMeter
 from ottla.testing import mock_runtime
 
 
@@ -253,3 +255,31 @@ def test_contexts_are_made_by_what_charges_for_requests(apis, client):
 
     assert made == [RequestContext, Charged, RequestContext]
     assert asked == [("test", True, apis.runtime.clock.monotonic_ns())]
+
+
+def test_requests_are_counted_and_some_are_measured(apis, client):
+    """One of three here, and each of an API that nothing watches yet."""
+    measured, ended = [], []
+    watch = RequestWatch(ended.append)
+
+    def measure(context, body, size):
+        measured.append((context.header.api_key, size))
+        meter.until_timed = 3
+        return watch
+
+    apis.meter = meter = RequestMeter(measure)
+    meter.watches[ApiKey.HEARTBEAT] = watch
+    apis.register(Family(ApiKey.HEARTBEAT, lambda context, body: HeartbeatResponse()))
+    for request, version in (
+        (HeartbeatRequest(), 0),
+        (HeartbeatRequest(), 1),
+        (ApiVersionsRequest(), 0),
+        *[(HeartbeatRequest(), 1)] * 3,
+    ):
+        ask(apis, client, request, version)
+
+    sizes = [len(encode_request(version, 7, "test", HeartbeatRequest())) - 4 for version in (0, 1)]
+    assert measured[::2] == [(ApiKey.HEARTBEAT, size) for size in sizes]
+    assert [api_key for api_key, _ in measured[1::2]] == [ApiKey.API_VERSIONS]
+    assert watch.versions == {1: 3}
+    assert len(ended) == 6

@@ -380,6 +380,29 @@ def test_work_on_partitions_that_go_is_finished_first(consumer_of, logs, virtual
     assert committed[FIRST] == (1 if takes_long else 2)
 
 
+def test_work_that_is_cancelled_does_not_hold_up_a_rebalance(consumer_of, logs, virtual):
+    """The rebalance had waited for a handler, which does not go on."""
+    fill(logs, "a")
+
+    async def use() -> None:
+        async with consumer_of(max_poll_interval_ms=20_000) as consumer:
+            work = started(consumer, Handler(virtual, ms=3_600_000))
+            await pause(virtual.scheduler, 1000)
+            logs.cluster[0].on(SyncGroupRequest, logs.give(1))
+            logs.cluster[0].on(HeartbeatRequest, REBALANCE, HeartbeatResponse())
+            await pause(virtual.scheduler, 4000)
+            assert FIRST in consumer.assignment()
+            work.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await work
+            cancelled_ms = virtual.clock.monotonic_ms()
+            while consumer.assignment() != {TopicPartition("pages", 1)}:
+                await consumer.poll(100)
+            assert virtual.clock.monotonic_ms() - cancelled_ms < 1000
+
+    virtual.scheduler.run(use())
+
+
 def test_lost_membership_makes_work_not_count(consumer_of, logs, virtual):
     """It is handled again by the member that has the partition then: here the same one."""
     fill(logs, "a")
@@ -557,6 +580,32 @@ def test_threads_handle_records_of_each_key_in_order(broker, topic, protocol):
     assert all(numbers == sorted(numbers) for numbers in seen.values())
     assert sum(map(len, seen.values())) == 400
     assert threading.get_ident() not in threads
+
+
+def test_stop_leaves_no_gap_before_what_threads_work_on(broker, unique):
+    """The second record of a key has not begun when the third one of the partition is worked on."""
+    name, handled = unique("process"), []
+    both_work = threading.Barrier(2, timeout=60)
+    with ottla.Admin(broker.bootstrap_servers) as admin:
+        admin.create_topics([ottla.NewTopic(name, 1)])
+    with ottla.Producer(broker.bootstrap_servers) as producer:
+        producer.send_values(name, [b"0", b"1", b"2"], keys=[b"a", b"a", b"b"]).result(10)
+
+    with member_of(broker, name) as consumer:
+
+        def handle(record) -> None:
+            if record.offset != 1:
+                both_work.wait()
+                consumer.stop()
+                consumer.health()  # answered on the loop, which has heard of the end before
+                both_work.wait()
+            handled.append(record.offset)
+
+        consumer.process(handle, workers=2)
+        committed = consumer.committed([TopicPartition(name, 0)])
+
+    assert sorted(handled) == [0, 1, 2]
+    assert [each.offset for each in committed.values()] == [3]
 
 
 def test_coroutine_function_is_awaited_for_the_blocking_consumer(broker, topic):
