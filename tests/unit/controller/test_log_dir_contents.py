@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import ensure_persistent_paths
-from ottla.controller.log_dir_contents import check_without_registry, reserve_producer_ids
+from ottla.controller.log_dir_contents import (
+    check_with_registry,
+    check_without_registry,
+    reserve_producer_ids,
+)
+from ottla.controller.topic_store import TopicReader
 from ottla.errors import ConfigError
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.paths import PRODUCER_ID_BLOCK
-from ottla.registry.znodes import ProducerIdBlock
+from ottla.registry.znodes import ProducerIdBlock, TopicNode
+from ottla.structs import NO_UUID, LeaderAndIsr, TopicPartition
 from ottla.testing import mock_runtime
 
 
@@ -37,6 +44,31 @@ def test_directory_of_another_cluster_is_named_as_what_it_is():
 
     with pytest.raises(ConfigError, match="of broker 3 of cluster abc, which keeps its topics"):
         check_without_registry(disk, config)
+
+
+def test_directory_beside_a_registry_without_topics_is_adopted_where_it_is_wanted():
+    """The topics are in the registry then; those of ZooKeeper are never taken for unknown."""
+    runtime = mock_runtime()
+    registry, run = EmbeddedRegistry(runtime, "/data/registry"), runtime.scheduler.run
+    run(registry.start())
+    run(ensure_persistent_paths(registry))
+    runtime.disk.make_dirs("/data/t-0")
+    config, adopting, zookeeper = (
+        BrokerConfig.parse({"log.dirs": "/data", **each})
+        for each in ({}, {"ottla.adopt.log.dirs": "true"}, {"zookeeper.connect": "z:2181"})
+    )
+    found = {"t": {0: NO_UUID}}
+    topics, state = TopicReader(registry), LeaderAndIsr(3, 5, (3,))
+
+    with pytest.raises(ConfigError, match="1 partition"):
+        run(check_with_registry(runtime.disk, config, registry))
+    assert run(check_with_registry(runtime.disk, zookeeper, registry)) == {}
+    assert run(check_with_registry(runtime.disk, adopting, registry)) == found
+    run(topics.adopt({"t": (UUID(int=7), {0: state})}))
+    assert run(topics.read("t")) == TopicNode({0: (3,)}, UUID(int=7))
+    (stored,) = run(topics.read_states([TopicPartition("t", 0)])).values()
+    assert stored.state == state
+    assert run(check_with_registry(runtime.disk, config, registry)) == {}
 
 
 def test_directory_with_a_registry_needs_no_permission():

@@ -16,6 +16,7 @@ from ottla.log.log_validator import INLINE_UNPACKED_BYTES
 from ottla.record.batch_builder import BatchBuilder, build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.record_batch import batches
+from ottla.replication import delayed_operations
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import ACKS_ALL, ACKS_LEADER, FetchParams, PartitionFetch
@@ -208,6 +209,19 @@ def test_a_fetch_waits_for_enough_bytes(manager):
 
     assert [len(values(result)) for result in answers[0].values()] == [1, 1]
     assert len(fetch(manager, 0, max_wait_ms=500, min_bytes=one)) == 1
+
+
+def test_fetches_of_one_partition_are_answered_some_at_a_time(
+    manager, runtime, monkeypatch, core_source
+):
+    """The rest in later turns of the loop, without another request."""
+    monkeypatch.setattr(delayed_operations, "ENTRIES_AT_ONCE", 1)
+    answers = [fetch(manager, 0, max_wait_ms=500) for _ in range(3)]
+    append(manager, batch(b"news"))
+    assert sum(map(len, answers)) < 3
+    runtime.scheduler.run_ready()
+
+    assert [values(answer[FIRST]) for (answer,) in answers] == [[b"news"]] * 3
 
 
 def test_a_fetch_does_not_wait_for_bytes_beyond_its_limit(manager):

@@ -57,6 +57,20 @@ def test_controllers_orders_are_for_brokers(ask):
     assert isinstance(ask(LeaderAndIsrRequest(), "BROKERS"), LeaderAndIsrResponse)
 
 
+def test_refusal_is_told_to_whoever_listens():
+    """Such as to a log of what was denied."""
+    apis, told = Apis(mock_runtime(), [Everything()]), []
+    keep_to_brokers(apis, "BROKERS")
+    apis.on_refused_request = told.append
+    contexts = [Context(listener_name=listener) for listener in ("BROKERS", "CLIENTS")]
+    handler = apis._apis[ApiKey.LEADER_AND_ISR].handler
+    handler(contexts[0], LeaderAndIsrRequest())
+    with pytest.raises(KafkaError):
+        handler(contexts[1], LeaderAndIsrRequest())
+
+    assert told == contexts[1:]
+
+
 def test_administrators_end_transactions_where_rights_are_asked_for(ask):
     """On any listener then (KIP-664); without an authorizer only brokers do."""
     body = WriteTxnMarkersRequest()

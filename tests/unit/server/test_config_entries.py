@@ -11,6 +11,7 @@ from ottla.registry.embedded import EmbeddedRegistry
 from ottla.server.config_entries import (
     Synonym,
     broker_entries,
+    client_metrics_entries,
     default_broker_entries,
     topic_entries,
 )
@@ -122,3 +123,13 @@ def test_all_brokers_have_settings_that_no_file_has_too():
         "num.io.threads": "9",
         "log.retention.ms": "5",
     }
+
+
+def test_subscription_to_clients_metrics_shows_what_was_set():
+    """Before the default, which it hides."""
+    entries = {each.name: each for each in client_metrics_entries({"interval.ms": "5000"})}
+    interval, metrics = entries["interval.ms"], entries["metrics"]
+
+    assert (interval.value, len(interval.synonyms)) == ("5000", 2)
+    assert interval.synonyms[0].source is ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
+    assert [each.source for each in metrics.synonyms] == [DEFAULT]

@@ -701,6 +701,29 @@ def test_records_that_fail_are_dead_letters(broker, topic):
     assert DeadLetter(letters[0]).topic == topic
 
 
+def test_letter_that_is_too_large_is_written_without_its_trace(broker, topic):
+    """Its message is shortened, too."""
+    dead = f"{topic}-small"
+    with ottla.Admin(broker.bootstrap_servers) as admin:
+        admin.create_topics([ottla.NewTopic(dead, configs={"max.message.bytes": "4000"})])
+
+    seen = []
+
+    def handle(record) -> None:
+        seen.append(record)
+        if len(seen) == 1:
+            raise ValueError("x" * 10_000)
+        consumer.stop()
+
+    with member_of(broker, topic) as consumer:
+        consumer.process(handle, workers=1, retries=0, dead_letters=dead)
+    with ottla.Consumer(broker.bootstrap_servers, auto_offset_reset="earliest") as reader:
+        reader.assign([TopicPartition(dead, 0)])
+        letter = next(iter(reader))
+    assert "__connect.errors.exception.stacktrace" not in dict(letter.headers)
+    assert DeadLetter(letter).topic == topic
+
+
 def test_interrupt_ends_the_work(broker, topic):
     """An error in the waiting thread, as Ctrl-C is, gives up what is not finished."""
     import signal

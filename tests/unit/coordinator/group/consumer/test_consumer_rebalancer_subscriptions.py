@@ -183,3 +183,13 @@ def test_member_that_is_silent_after_a_reload_is_put_out():
     world.advance(1)
 
     assert "a" not in world.consumers.members
+
+
+@pytest.mark.parametrize(("told", "timeout_ms"), [(-1, 7), (0, 0), (5, 5)])
+def test_time_to_revoke_stays_where_a_heartbeat_names_none(world, told, timeout_ms):
+    """Which is -1; no time at all is a time."""
+    (a,) = world.members("a")
+    world.beat(a, rebalance_timeout_ms=7)
+    world.beat(a, rebalance_timeout_ms=told)
+
+    assert world.consumers.members["a"].details.rebalance_timeout_ms == timeout_ms
