@@ -88,8 +88,8 @@ ELSEWHERE = (
     ),
     Elsewhere(
         "tests/unit/clients/legacy",
-        "patterns and nodes, by the topics that connectors read",
-        "clients/legacy/cluster_nodes clients/legacy/topic_filter",
+        "patterns, by the topics that connectors read",
+        "clients/legacy/topic_filter",
     ),
     Elsewhere(
         "tests/unit/clients/producer/test_producer.py",
@@ -319,11 +319,6 @@ ELSEWHERE = (
         "tests/unit/cli/test_lag.py",
         "lag is read for the command that prints it",
         "console/lag_reader",
-    ),
-    Elsewhere(
-        "tests/unit/cli/test_offset_reset.py",
-        "a plan is a row for each partition that the command prints",
-        "clients/admin/offset_reset",
     ),
     Elsewhere(
         "tests/unit/cli/test_perf_tests.py",
