@@ -44,6 +44,7 @@ DROP_ROWS = """() => {
 }"""
 """Rows of a table are like its first ones; axe-core takes its time for each cell."""
 CONDITION = "value.status = 'error'"
+STATEMENT = "SELECT value.user, count(*), sum(value.amount) FROM orders GROUP BY 1 ORDER BY 2"
 START = 1_795_878_000_000
 SERIES = 'kafka_server_brokertopicmetrics_bytesin_total{topic="orders"}'
 METRICS = f"# HELP {SERIES.partition('{')[0]} Bytes in.\n{SERIES} 4096\nkafka_p99 NaN\n"
@@ -299,6 +300,8 @@ def violations(page, name: str) -> list[str]:
         pytest.param("run", "/run", marks=pytest.mark.wide),
         pytest.param("metrics", "/metrics", marks=pytest.mark.wide),
         pytest.param("alerts", "/alerts", marks=pytest.mark.wide),
+        pytest.param("sql", "/sql", marks=pytest.mark.wide),
+        pytest.param("rows", f"/sql?q={quote(STATEMENT)}", marks=pytest.mark.wide),
         pytest.param("mirrors", "/mirrors", marks=pytest.mark.wide),
         pytest.param("flow", "/flow", marks=pytest.mark.wide),
     ],

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from importlib.util import find_spec
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
@@ -141,36 +142,43 @@ class RecordRow(NamedTuple):
     """Of each its name, its value and the encoding of that."""
 
 
-class ParquetRecords:
-    """Records as a Parquet file, whose bytes are those of the records; on a thread that may wait.
+class ParquetRows:
+    """Rows as a Parquet file, on a thread that may wait; those of records have bytes.
 
-    It is written to a file without a name, which goes with this object.
+    It is written to a file without a name, which goes with this object. Rows that are no records
+    have the types of the values in their first window.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, of_records: bool) -> None:
         import pyarrow as pa  # 60 MB of memory, for those who ask for it
         import pyarrow.parquet as pq
 
-        header = pa.struct([("name", pa.string()), ("value", pa.binary())])
-        self._schema = pa.schema(
-            [
-                ("topic", pa.string()),
-                ("partition", pa.int32()),
-                ("offset", pa.int64()),
-                ("timestamp_ms", pa.int64()),
-                ("key", pa.binary()),
-                ("value", pa.binary()),
-                ("headers", pa.list_(header)),
-            ]
-        )
-        self._make = pa.RecordBatch.from_pylist
+        self._pa = pa
+        self._open = partial(pq.ParquetWriter, compression="zstd")
         self._file: IO[bytes] = TemporaryFile()  # noqa: SIM115 - `close` is its end
-        self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd")
+        self._schema = record_schema() if of_records else None
+        self._writer: Any = self._open(self._file, self._schema) if of_records else None
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add a window."""
-        if rows:
-            self._writer.write_batch(self._make(list(rows), schema=self._schema))
+        if rows and self._schema is not None:
+            self._writer.write_batch(self._pa.RecordBatch.from_pylist(rows, schema=self._schema))
+        elif rows or self._writer is None:
+            names = [*rows[0]] if rows else []
+            columns = [self._column([row[name] for row in rows]) for name in names]
+            batch = self._pa.RecordBatch.from_arrays(columns, names=names)
+            self._writer = self._writer or self._open(self._file, batch.schema)
+            self._writer.write_batch(batch)
+
+    def _column(self, values: list[Any]) -> Any:
+        """The values of a column; as JSON where they have no type of their own."""
+        try:
+            column = self._pa.array(values)
+            if not self._pa.types.is_nested(column.type):
+                return column
+        except (self._pa.ArrowException, OverflowError):
+            pass  # kinds that are mixed, or numbers of any size
+        return self._pa.array([each if each is None else json.dumps(each) for each in values])
 
     def finish(self, notes: Sequence[str]) -> None:
         """Make the file whole; notes are in its metadata as `ottla.notes`."""
@@ -185,5 +193,24 @@ class ParquetRecords:
 
     def close(self) -> None:
         """Give the room on the disk back."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
         self._file.close()
+
+
+def record_schema() -> Any:
+    """The columns of records in Parquet."""
+    import pyarrow as pa
+
+    header = pa.struct([("name", pa.string()), ("value", pa.binary())])
+    return pa.schema(
+        [
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("offset", pa.int64()),
+            ("timestamp_ms", pa.int64()),
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("headers", pa.list_(header)),
+        ]
+    )

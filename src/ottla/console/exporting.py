@@ -25,7 +25,7 @@ from ottla.console.export_formats import (
     PARQUET,
     CsvRows,
     JsonRows,
-    ParquetRecords,
+    ParquetRows,
     RecordRow,
 )
 from ottla.console.moments import LAST_YEAR_MS
@@ -124,7 +124,9 @@ async def hidden(shower: Shower, records: Sequence[FoundRecord]) -> AsyncIterato
         yield shower.hide(each)
 
 
-RECORD_EXPORT: Final = ConsoleExport("/t/{topic}/records", record_windows, has_parquet=True)
+RECORD_EXPORT: Final = ConsoleExport(
+    "/t/{topic}/records", record_windows, has_parquet=True, columns=RecordRow._fields
+)
 
 
 async def export_answer(export: ConsoleExport, visit: Visit, form: str, name: str) -> Response:
@@ -177,10 +179,9 @@ def parts_of(piece: bytes) -> Iterator[bytes]:
 async def pieces_of(export: ConsoleExport, visit: Visit, form: str) -> AsyncGenerator[bytes]:
     """The bytes of the file."""
     windows = bounded(export.windows(visit), visit.cluster)
-    pieces = parquet_pieces(windows, visit.cluster)
+    pieces = parquet_pieces(windows, visit.cluster, bool(export.columns))
     if form != PARQUET:
-        columns = RecordRow._fields if export.has_parquet else ()
-        pieces = text_pieces(windows, CsvRows(columns) if form == CSV else JsonRows())
+        pieces = text_pieces(windows, CsvRows(export.columns) if form == CSV else JsonRows())
     with visit.cluster.limits.exports.taken(visit.cluster.user):
         async with aclosing(pieces):
             async for piece in pieces:
@@ -221,17 +222,17 @@ async def text_pieces(
 
 
 async def parquet_pieces(
-    windows: AsyncGenerator[ExportWindow], cluster: ConsoleCluster
+    windows: AsyncGenerator[ExportWindow], cluster: ConsoleCluster, of_records: bool
 ) -> AsyncGenerator[bytes]:
     """A file of Parquet, which is whole before its first byte is sent."""
     work = cluster.runtime.background.run
     notes: list[str] = []
-    file = await work(ParquetRecords)
+    file = await work(partial(ParquetRows, of_records))
     try:
         async with aclosing(windows):
             async for window in windows:
                 notes += window.notes
-                rows = [parquet_row(*each) for each in window.rows]
+                rows = [parquet_row(*each) if of_records else each for each in window.rows]
                 await work(partial(file.add, rows))
         await work(partial(file.finish, notes))
         while piece := await work(file.read):

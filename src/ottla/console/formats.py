@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from markupsafe import Markup, escape
 
-from ottla.console.decoding import ACTING, harmless
+from ottla.console.decoding import ACTING, LINE_CHARACTERS, beginning, harmless
 from ottla.console.moments import LAST_YEAR_MS
 
 if TYPE_CHECKING:
@@ -170,6 +171,14 @@ def _runs(values: Sequence[float | None], top: float) -> list[list[str]]:
     return runs
 
 
+def cell_text(value: Any) -> Markup | str:
+    """The beginning of a value of a table, lists and objects as JSON."""
+    if value is None:
+        return Markup('<span class="muted">null</span>')
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return beginning(text, LINE_CHARACTERS)
+
+
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "count": count_text,
     "short": short_count,
@@ -180,4 +189,5 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "percent": percent,
     "sparkline": sparkline,
     "bars": bars,
+    "cell": cell_text,
 }

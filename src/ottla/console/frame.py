@@ -267,12 +267,14 @@ class ConsoleApp:
             return Response(status_code=NOBODY_WAITS)
         except (NotFound, Refused, KafkaError) as error:
             return self._failed(error, request, as_json, asked)
+        status = data.pop("http_status", 200)
         if as_json:
             requests = [each._asdict() for each in asked.requests]
-            return json_answer({**data, "asked": requests})
+            return json_answer({**data, "asked": requests}, status)
         title = filled(page.title, places_of(request))
         frame = self._frame(request, title, page, asked)
-        return HTMLResponse(self.render(page.template, {**data, "frame": frame, "visit": visit}))
+        html = self.render(page.template, {**data, "frame": frame, "visit": visit})
+        return HTMLResponse(html, status)
 
     async def _change(self, change: ConsoleChange, request: Request) -> Response:
         visit = self._visit(request)
@@ -355,7 +357,7 @@ class ConsoleApp:
 
     def _exports_of(self, page: ConsolePage | None, request: Request) -> list[tuple[str, str]]:
         export = self._exports.get(page.path) if page is not None else None
-        if export is None:
+        if export is None or (export.needs and not request.query_params.get(export.needs)):
             return []
         query = {**request.query_params, export.left_out: ""}
         path = request.url.path.removesuffix(TWIN)
@@ -419,7 +421,7 @@ def file_name(request: Request) -> str:
 
 
 def formats_of(export: ConsoleExport) -> list[str]:
-    """The formats of an export; only records have the types of Parquet."""
+    """The formats of an export; few rows have types for Parquet."""
     return [each for each in formats() if each != PARQUET or export.has_parquet]
 
 

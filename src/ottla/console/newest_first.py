@@ -96,7 +96,7 @@ class NewestFirst:
         self._is_wanted, self._may_have = wanted or Wanted(None)
         self._began_ms = clock.monotonic_ms()
         self._stalls = 0
-        self._walks = [Backwards(each, *span, step, []) for each, span in spans.items()]
+        self.walks = [Backwards(each, *span, step, []) for each, span in spans.items()]
         self.read_records = 0
         self.read_bytes = 0
         self.out_of_order: set[int] = set()
@@ -106,7 +106,7 @@ class NewestFirst:
     @property
     def is_over(self) -> bool:
         """Whether all was read and handed out."""
-        return all(walk.is_over and not walk.buffer for walk in self._walks)
+        return all(walk.is_over and not walk.buffer for walk in self.walks)
 
     @property
     def is_spent(self) -> bool:
@@ -128,7 +128,7 @@ class NewestFirst:
         """The partitions that are not over, each with the offset at which its rest ends."""
         return {
             walk.partition.partition: walk.position
-            for walk in self._walks
+            for walk in self.walks
             if walk.buffer or not walk.is_over
         }
 
@@ -142,12 +142,12 @@ class NewestFirst:
         """
         taken: list[FoundRecord] = []
         while len(taken) < count:
-            best = max((w for w in self._walks if w.buffer), key=_newest, default=None)
+            best = max((w for w in self.walks if w.buffer), key=_newest, default=None)
             newest_ms = -1 if best is None else best.buffer[-1].timestamp_ms
-            needed = [w for w in self._walks if not w.buffer and not w.is_over]
+            needed = [w for w in self.walks if not w.buffer and not w.is_over]
             needed = [w for w in needed if w.bound_ms > newest_ms or best is None]
             if needed and not self.is_spent:
-                await self._extend(self._newest_of(needed))
+                await self.extend(self._newest_of(needed))
                 on_step()
             elif best is None:
                 break
@@ -160,11 +160,11 @@ class NewestFirst:
         bound_ms = max(walk.bound_ms for walk in walks)
         return [walk for walk in walks if walk.bound_ms == bound_ms]
 
-    async def _extend(self, walks: list[Backwards]) -> None:
+    async def extend(self, walks: list[Backwards]) -> None:
         """Read one more window of each, forwards, until all of them are read."""
         windows = {walk.partition: ReadWindow(walk) for walk in walks}
         while pending := {each: window.rest for each, window in windows.items() if window.rest}:
-            chunks = await self._source.fetch(pending, partition_bytes=self._fetch_bytes)
+            chunks = await self._source.fetch(pending, partition_bytes=self.fetch_bytes)
             for partition, chunk in chunks.items():
                 self._add(windows[partition], chunk)
             if pending == {each: window.rest for each, window in windows.items()}:
@@ -173,10 +173,11 @@ class NewestFirst:
                     return
         for walk in walks:
             if walk.partition.partition not in self.errors:
-                self._finish(walk, windows[walk.partition])
+                self.finish(walk, windows[walk.partition])
 
     @property
-    def _fetch_bytes(self) -> int:
+    def fetch_bytes(self) -> int:
+        """How much of a partition one fetch asks for."""
         return PARTITION_BYTES if self._is_wanted is None else 4 * PARTITION_BYTES
 
     def _add(self, window: ReadWindow, chunk: Chunk | KafkaError) -> None:
@@ -186,7 +187,7 @@ class NewestFirst:
         try:
             if isinstance(chunk, KafkaError):
                 raise chunk
-            part = read_part(number, chunk, window.rest, self._may_have)
+            part = self.read_chunk(number, chunk, window.rest)
         except KafkaError as error:
             self.errors[number] = error.message
             window.walk.unread = window.walk.start
@@ -197,10 +198,14 @@ class NewestFirst:
         self.read_bytes += size
         window.add(part, chunk.next_offset, size if self._is_wanted is None else 0)
 
-    def _finish(self, walk: Backwards, window: ReadWindow) -> None:
+    def read_chunk(self, partition: int, chunk: Chunk, span: Span) -> ReadPart:
+        """Read the records of a chunk within a span; KafkaError for a batch that cannot be."""
+        return read_part(partition, chunk, span, self._may_have)
+
+    def finish(self, walk: Backwards, window: ReadWindow) -> None:
         """A window is read: its wanted records can be handed out."""
         walk.unread = window.start
-        if window.count < walk.step // 2:
+        if window.count < walk.step // 2 and not window.is_shortened:
             walk.step = min(2 * walk.step, LARGEST_STEP)  # compaction has left few
         if window.times:
             if not window.is_ordered or window.times[-1][1] > walk.bound_ms:
@@ -237,6 +242,8 @@ class ReadWindow:
         self.count = 0
         self.times: list[tuple[int, int]] = []
         self.is_ordered = True
+        self.is_shortened = False
+        """Whether the records are so large that the older ones were left."""
 
     def add(self, part: ReadPart, next_offset: int, size: int) -> None:
         """Add the records up to an offset, of so many bytes; 0 where all of them are wanted."""
@@ -253,6 +260,7 @@ class ReadWindow:
         begin = next_begin(self.rest, next_offset, size)
         if begin > next_offset:
             self.records, self.times, self.count, self.start = [], [], 0, begin
+            self.is_shortened = True
         self.rest = Span(begin, self.rest.end)
 
     def end_now(self) -> None:

@@ -13,6 +13,8 @@
 | `is_there` | whether a console with such settings has the page; all do unless it says so |
 | `refresh_s` | seconds after which the page is asked for again while somebody looks; 0: never |
 
+`http_status` among the data is the status of a page that shows an error of what was typed into it.
+
 Data are plain values: str, int, float, bool, None, and dicts, lists and NamedTuples of them. The
 JSON twin has the same data as the template, so that no text is made ready for HTML in `load`; the
 filters of `formats` do that in the template. Names that may have a slash, such as those of groups,
@@ -55,6 +57,7 @@ RAIL: Final = (
     "Connectors",
     "Pipelines",
     "Flow",
+    "SQL",
     "Mirrors",
     "Metrics",
     "Alerts",
@@ -176,7 +179,10 @@ class ConsoleExport(NamedTuple):
     left_out: str = ""
     """The field of a page's query that its link to the export has not."""
     has_parquet: bool = False
-    """Whether the rows are records."""
+    needs: str = ""
+    """The field of a query without which there are no rows."""
+    columns: Sequence[str] = ()
+    """The names of the columns of records; other rows have theirs."""
 
 
 class StreamEvent(NamedTuple):

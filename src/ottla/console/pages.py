@@ -32,6 +32,7 @@ from ottla.console.redriving import REDRIVE_CHANGES, REDRIVE_PAGES
 from ottla.console.run_pages import RUN_PAGES
 from ottla.console.search_progress import SEARCH_STREAMS
 from ottla.console.shape import SHAPE_PAGES
+from ottla.console.sql_pages import SQL_EXPORT, SQL_PAGES
 from ottla.console.topic_changes import TOPIC_CHANGES, TOPIC_FORMS
 from ottla.console.topic_pages import PARTS_OF_TOPICS
 from ottla.console.topics import TOPIC_PAGES
@@ -61,6 +62,7 @@ PAGES: Final[tuple[ConsolePage, ...]] = (
     *PIPELINE_PAGES,
     *RUN_PAGES,
     *FLOW_PAGES,
+    *SQL_PAGES,
     *MIRROR_PAGES,
     *METRICS_PAGES,
     *ALERT_PAGES,
@@ -75,4 +77,4 @@ CHANGES: Final[tuple[ConsoleChange, ...]] = (
     *CONNECTOR_CHANGES,
 )
 STREAMS: Final[tuple[ConsoleStream, ...]] = (*RECORD_STREAMS, *SEARCH_STREAMS)
-EXPORTS: Final[tuple[ConsoleExport, ...]] = (RECORD_EXPORT, *table_exports(PAGES))
+EXPORTS: Final[tuple[ConsoleExport, ...]] = (RECORD_EXPORT, SQL_EXPORT, *table_exports(PAGES))

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.clients.producer.partitioner import partition_for_key
-from ottla.console.conditions import Condition, condition_of
+from ottla.console.conditions import Condition, Conjunct, condition_of
 from ottla.console.moments import moment_ms
 from ottla.console.page import LARGEST_NUMBER, SHOWN_OF_A_NUMBER, whole_number
 from ottla.console.record_source import Span
@@ -15,7 +15,7 @@ from ottla.errors import KafkaError
 from ottla.structs import IsolationLevel, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ottla.clients.metadata import TopicInfo
     from ottla.console.console_cluster import ConsoleCluster
@@ -48,15 +48,16 @@ async def record_query(visit: Visit) -> RecordQuery:
     text = query.get("q", "").strip()
     now_ms = visit.cluster.runtime.clock.now_ms()
     condition = condition_of(text, now_ms) if text else None
+    conjuncts = condition.conjuncts if condition is not None else []
     committed = query.get("committed") == "1"
     isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     key_partition = None if query.get("all") == "1" else partition_of(topic, condition)
     wanted = wanted_partitions(topic, query.get("partition", ""), key_partition)
-    low_ms = max(time_of(query, "from", now_ms) or 0, newest_low(condition))
+    low_ms = max(time_of(query, "from", now_ms) or 0, newest_low(conjuncts))
     high_ms = time_of(query, "to", now_ms)
     partitions = [TopicPartition(topic.name, each) for each in wanted]
     spans, unreachable = await offsets(visit.cluster, partitions, low_ms, high_ms, isolation)
-    spans = narrowed(spans, condition)
+    spans = narrowed(spans, conjuncts)
     total = sum(span.end - span.start for span in spans.values())
     if before := query.get("before"):
         spans = limited(spans, cursor_of(before))
@@ -83,10 +84,10 @@ def wanted_partitions(topic: TopicInfo, chosen: str, key_partition: int | None) 
 
 
 def narrowed(
-    spans: dict[TopicPartition, Span], condition: Condition | None
+    spans: dict[TopicPartition, Span], conjuncts: Iterable[Conjunct]
 ) -> dict[TopicPartition, Span]:
-    """The parts of spans in which a condition on partition and offset can be true."""
-    for each in condition.conjuncts if condition is not None else ():
+    """The parts of spans in which conditions on partition and offset can be true."""
+    for each in conjuncts:
         if not isinstance(each.value, int):
             continue
         if each.name == "partition" and each.sign == "=":
@@ -105,12 +106,12 @@ def _cut(span: Span, sign: str, offset: int) -> Span:
     return Span(low, max(low, high))
 
 
-def newest_low(condition: Condition | None) -> int:
-    """The time before which no record passes a condition, 0 without one."""
+def newest_low(conjuncts: Iterable[Conjunct]) -> int:
+    """The time before which no record passes such conditions, 0 without one."""
     return max(
         (
             min(int(each.value), LARGEST_NUMBER)
-            for each in (condition.conjuncts if condition is not None else ())
+            for each in conjuncts
             if each.name == "timestamp" and each.sign in (">", ">=", "=")
         ),
         default=0,

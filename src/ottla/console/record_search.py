@@ -1,15 +1,10 @@
 """Searches in a process of their own, so that pages stay quick, and "stop" is its end.
 
-The worker gets one job as JSON on its standard input, and writes lines of JSON: how far it is,
-four times a second, and at last the records that it has found.
+The worker says four times a second how far it is, and at last which records it has found.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-import sys
-from asyncio.subprocess import PIPE
 from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +12,7 @@ from ottla.console.masks import mask_text
 from ottla.console.newest_first import FoundRecords
 from ottla.console.record_source import FoundRecord
 from ottla.console.refusals import Refused
+from ottla.console.worker_process import WorkerProcess, module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,12 +21,11 @@ if TYPE_CHECKING:
     from ottla.console.masks import Mask
     from ottla.console.record_query import RecordQuery
 
-LONGEST_LINE: Final = 256 * 1024 * 1024
 SEARCH_MS: Final = 10_000
 """A worker stops by itself after this time, and says how far it is."""
 SEARCH_GRACE_MS: Final = 5_000
 """For the start of a worker, and for the step at its end; then it is killed."""
-WORKER: Final = (sys.executable, "-P", "-m", "ottla.console.search_worker")
+WORKER: Final = WorkerProcess(module("search_worker"), ("records",), "search")
 
 
 async def search(
@@ -44,17 +39,22 @@ async def search(
 
     The worker ends with the task that waits for it.
     """
+    read, limit_s = 0, (SEARCH_MS + SEARCH_GRACE_MS) / 1000
+
+    def note(said: dict[str, int]) -> None:
+        nonlocal read
+        read = said.get("read", read)
+        on_progress(said)
+
     async with cluster.limits.searches:
-        worker = await asyncio.create_subprocess_exec(
-            *WORKER, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=LONGEST_LINE
-        )
         try:
-            job = job_of(cluster, masks, query, count)
-            return await _in_time(worker, job, on_progress)
-        finally:
-            if worker.returncode is None:
-                worker.kill()
-            await worker.wait()
+            return decoded(await WORKER.run(job_of(cluster, masks, query, count), limit_s, note))
+        except TimeoutError:
+            raise Refused(
+                f"The search was stopped after {limit_s:.0f} s, when it had read "
+                f"{read:,} records: a shorter time, one partition or a simpler condition takes "
+                "less."
+            ) from None
 
 
 def job_of(
@@ -71,48 +71,6 @@ def job_of(
         "count": count,
         "masks": [mask_text(each) for each in masks],
     }
-
-
-async def _in_time(
-    worker: asyncio.subprocess.Process,
-    job: dict[str, Any],
-    on_progress: Callable[[dict[str, int]], object],
-) -> FoundRecords:
-    """The result of a worker; Refused, with how far it came, where one of its steps is too long."""
-    read, limit_s = 0, (SEARCH_MS + SEARCH_GRACE_MS) / 1000
-
-    def note(said: dict[str, int]) -> None:
-        nonlocal read
-        read = said.get("read", read)
-        on_progress(said)
-
-    try:
-        async with asyncio.timeout(limit_s):
-            return await _result(worker, job, note)
-    except TimeoutError:
-        raise Refused(
-            f"The search was stopped after {limit_s:.0f} s, when it had read "
-            f"{read:,} records: a shorter time, one partition or a simpler condition takes less."
-        ) from None
-
-
-async def _result(
-    worker: asyncio.subprocess.Process,
-    job: dict[str, Any],
-    on_progress: Callable[[dict[str, int]], object],
-) -> FoundRecords:
-    assert worker.stdin is not None, "it is a pipe"
-    assert worker.stdout is not None, "it is a pipe"
-    assert worker.stderr is not None, "it is a pipe"
-    worker.stdin.write(json.dumps(job).encode())
-    worker.stdin.close()
-    while line := await worker.stdout.readline():
-        said = json.loads(line)
-        if "records" in said:
-            return decoded(said)
-        on_progress(said)
-    words = (await worker.stderr.read()).decode("utf-8", "replace").strip().splitlines()
-    raise Refused(f"The search has ended early: {words[-1] if words else 'it was stopped'}", 500)
 
 
 def encoded(found: FoundRecords) -> dict[str, Any]:

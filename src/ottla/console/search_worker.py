@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import resource
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.clients.metadata import Metadata
@@ -18,6 +14,7 @@ from ottla.console.masks import mask_of, masks_of
 from ottla.console.newest_first import FoundRecords, Limits, NewestFirst, Wanted, found_by
 from ottla.console.record_search import SEARCH_MS, encoded
 from ottla.console.record_source import RecordSource, Span
+from ottla.console.worker_process import do_job
 from ottla.runtime.runtime import real_runtime
 from ottla.runtime.timing import Deadline
 from ottla.structs import IsolationLevel, TopicPartition
@@ -31,7 +28,6 @@ LIMITS: Final = Limits(records=1_000_000, bytes=256 * 1024 * 1024, ms=SEARCH_MS)
 STEP: Final = 32_768
 """Records of a step over all partitions."""
 MOST_MEMORY: Final = 512 * 1024 * 1024
-NICE: Final = 10
 SAY_EVERY_MS: Final = 250
 
 
@@ -82,17 +78,10 @@ def wanted_by(job: dict[str, Any]) -> Wanted:
     return Wanted(lambda record: condition.test(hide(record)))
 
 
-def main() -> None:
-    """One job from standard input; its lines go to standard output."""
-    os.nice(NICE)
-    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
-
-    def say(line: dict[str, Any]) -> None:
-        sys.stdout.write(json.dumps(line) + "\n")
-        sys.stdout.flush()
-
-    say(encoded(asyncio.run(run(json.load(sys.stdin), say))))
+def work(job: dict[str, Any], say: Callable[[dict[str, Any]], object]) -> None:
+    """Search, and say which records were found."""
+    say(encoded(asyncio.run(run(job, say))))
 
 
 if __name__ == "__main__":
-    main()
+    do_job(MOST_MEMORY, work)

@@ -109,7 +109,7 @@ def to_arrow(
 
     schema = arrow_schema(columns.headers is not None)
     count = columns.row_count
-    before = [_binary(columns.keys, count), _binary(columns.values, count)]
+    before = [binary_array(columns.keys, count), binary_array(columns.values, count)]
     behind = [
         _fixed(schema.field("offset").type, count, columns.offsets),
         _fixed(schema.field("timestamp").type, count, columns.timestamps_us),
@@ -148,7 +148,11 @@ def _fixed(type_: pa.DataType, count: int, data: Buffer) -> Any:
     return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(data)], null_count=0)
 
 
-def _binary(column: BinaryColumn, count: int, type_: pa.DataType | None = None) -> Any:
+def binary_array(column: BinaryColumn, count: int, type_: pa.DataType | None = None) -> Any:
+    """The Arrow array of a column; its `type_` is binary if it is not given.
+
+    (`pa.array` of a list imports pandas, which takes a second.)
+    """
     import pyarrow as pa
 
     return pa.Array.from_buffers(
@@ -164,8 +168,8 @@ def _headers(type_: Any, column: HeaderColumn, count: int) -> Any:
 
     pairs = pa.StructArray.from_arrays(
         [
-            _binary(column.keys, column.header_count, pa.string()),
-            _binary(column.values, column.header_count),
+            binary_array(column.keys, column.header_count, pa.string()),
+            binary_array(column.values, column.header_count),
         ],
         fields=list(type_.value_type),
     )

@@ -1,17 +1,21 @@
-"""docs/start/console.md: its command starts a broker to look at, and its conditions are some."""
+"""docs/start/console.md: its command starts a broker; its conditions and statements are some."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import duckdb
 from page import ROOT, Page
 
 from ottla.console.conditions import condition_of
 from ottla.console.record_source import FoundRecord
+from ottla.console.sql_statement import statement_of
 
 PAGE = Page("docs/start/console.md")
 VALUE = (
@@ -48,6 +52,20 @@ def test_conditions_of_the_page_are_some() -> None:
         assert not condition.is_words
         whole = record if "size" in line or "contains" in line else record._replace(value=VALUE)
         assert condition.test(whole), line
+
+
+def test_statements_of_the_page_are_some() -> None:
+    """DuckDB parses each, and it reads the topics that it names."""
+    lines = PAGE.blocks_in("sql")[1].splitlines()
+    with duckdb.connect() as connection:
+
+        def parse(text: str) -> dict[str, Any]:
+            rows = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchall()
+            found: dict[str, Any] = json.loads(rows[0][0])
+            return found
+
+        read = [{*statement_of(each, parse, 5_000).tables} for each in lines]
+    assert read == [{"orders"}, {"orders", "paid"}, {"shop.orders"}]
 
 
 def test_pictures_of_the_page_are_there() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import sql_world
 from lag_world import LagWorld
 
+from ottla.console import sql_query, sql_worker
 from ottla.testing import InProcessBroker
 
 
@@ -22,3 +24,18 @@ def world(group_broker: InProcessBroker) -> Iterator[LagWorld]:
     """Groups of that broker, and the console's view of them."""
     with LagWorld(group_broker.bootstrap_servers) as world:
         yield world
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[InProcessBroker]:
+    """A broker whose topics statements read."""
+    with InProcessBroker() as broker:
+        sql_world.fill(broker)
+        yield broker
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statements are run in this process."""
+    monkeypatch.setattr(sql_query, "WORKER", sql_world.HereWorker())
+    monkeypatch.setattr(sql_worker.resource, "setrlimit", lambda *limits: None)

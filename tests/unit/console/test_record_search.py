@@ -48,21 +48,22 @@ def test_worker_ends_with_the_search(ottla_fresh_broker, monkeypatch):
         return workers[-1]
 
     begin = asyncio.create_subprocess_exec
-    monkeypatch.setattr(room.asyncio, "create_subprocess_exec", start)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
 
     async def walk(visitor: Visitor) -> None:
         app = visitor.app
         query = await record_query(
             Visit(app.cluster, app.settings, {"topic": "orders"}, {"q": "ok"})
         )
-        monkeypatch.setattr(room, "WORKER", ("sleep", "60"))
+        monkeypatch.setattr(room, "WORKER", room.WORKER._replace(words=("sleep", "60")))
         task = asyncio.create_task(room.search(app.cluster, (), query, 5))
         await began.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert workers[0].returncode is not None
-        monkeypatch.setattr(room, "WORKER", ("sh", "-c", "cat >/dev/null; echo broken >&2"))
+        broken = ("sh", "-c", "cat >/dev/null; echo broken >&2")
+        monkeypatch.setattr(room, "WORKER", room.WORKER._replace(words=broken))
         with pytest.raises(Refused, match="broken"):
             await room.search(app.cluster, (), query, 5)
 
@@ -75,7 +76,7 @@ def test_worker_is_killed_where_a_step_takes_too_long(ottla_fresh_broker, monkey
     monkeypatch.setattr(room, "SEARCH_GRACE_MS", 0)
     monkeypatch.setattr(room, "SEARCH_MS", 500)
     script = """echo '{"read": 1234}'; exec sleep 60"""
-    monkeypatch.setattr(room, "WORKER", ("sh", "-c", script))
+    monkeypatch.setattr(room, "WORKER", room.WORKER._replace(words=("sh", "-c", script)))
 
     async def walk(visitor: Visitor) -> None:
         app = visitor.app
@@ -98,7 +99,7 @@ def test_search_ends_where_the_browser_goes(ottla_fresh_broker, monkeypatch):
         began.set()
         return workers[-1]
 
-    monkeypatch.setattr(room.asyncio, "create_subprocess_exec", start)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
 
     async def walk(visitor: Visitor) -> None:
         async def receive():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 
 from topics_of_records import interleaved
@@ -27,17 +26,14 @@ def job(servers: str, **changes) -> dict:
     }
 
 
-def test_worker_reads_a_job_and_writes_lines(ottla_fresh_broker, monkeypatch, capsys):
+def test_worker_reads_a_job_and_writes_lines(ottla_fresh_broker, monkeypatch):
     """How far it is, then the result."""
     interleaved(ottla_fresh_broker)
     monkeypatch.setattr(room, "SAY_EVERY_MS", 0)
-    monkeypatch.setattr(room.os, "nice", lambda steps: 0)
-    monkeypatch.setattr(room.resource, "setrlimit", lambda kind, limits: None)
-    text = json.dumps(job(ottla_fresh_broker.bootstrap_servers))
-    monkeypatch.setattr(room.sys, "stdin", io.StringIO(text))
+    lines: list[dict] = []
 
-    room.main()
-    *progress, last = map(json.loads, capsys.readouterr().out.splitlines())
+    room.work(job(ottla_fresh_broker.bootstrap_servers), lines.append)
+    *progress, last = json.loads(json.dumps(lines))
     assert progress[0]["read"] == 60
     assert len(decoded(last).records) == 15
 

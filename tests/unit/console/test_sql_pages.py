@@ -1,0 +1,85 @@
+"""SQL over topics: its rows, its cage, and what is hidden from it."""
+
+from __future__ import annotations
+
+import io
+from urllib.parse import quote
+
+import pyarrow.parquet as pq
+from sql_world import result
+from visitor import Visitor, visit
+
+from ottla.console.masks import mask_of
+
+BY_STATUS = (
+    "select value.status, count(*) as n, sum(value.id) as ids from orders "
+    "where timestamp > '2026-01-01' group by all order by n"
+)
+ROWS = [{"status": "error", "n": 15, "ids": 420}, {"status": "ok", "n": 45, "ids": 1350}]
+
+
+def test_statement_runs_in_a_process_of_its_own(shop):
+    """The page has its rows, and how much it has read."""
+
+    async def walk(visitor: Visitor) -> None:
+        page = (await visitor.get(f"/sql?q={quote(BY_STATUS)}")).text
+        assert "2 rows</b> over all 60 records of" in page
+        assert '<td class="n">1350</td>' in page
+
+    visit(shop.bootstrap_servers, walk)
+
+
+def test_rows_are_taken_along(shop, here):
+    """As JSON, CSV and Parquet, with their types."""
+
+    async def walk(visitor: Visitor) -> None:
+        found = await result(visitor, BY_STATUS)
+        topic = {"topic": "orders", "read": 60, "total": 60, "is_whole": True, "errors": {}}
+        assert (found["rows"], found["topics"]) == (ROWS, [topic])
+        assert (await visitor.get(f"/sql.csv?q={quote(BY_STATUS)}")).text == (
+            "status,n,ids\r\nerror,15,420\r\nok,45,1350\r\n"
+        )
+        file = (await visitor.get(f"/sql.parquet?q={quote(BY_STATUS)}")).body
+        assert pq.read_table(io.BytesIO(file)).to_pylist() == ROWS
+        assert '\\"orders\\"' in (await visitor.get("/sql.json")).text
+
+    visit(shop.bootstrap_servers, walk)
+
+
+def test_masks_hold_and_hidden_records_have_no_page(shop, here):
+    """Neither a condition nor a function sees a masked field."""
+    text = "select value, value.id, headers from orders where value.id = '***' limit 1"
+
+    async def walk(visitor: Visitor) -> None:
+        found = await result(visitor, text)
+        assert found["rows"][0]["id"] == "***"
+        assert '"id": "***"' in found["rows"][0]["value"]
+        assert found["rows"][0]["headers"] == [{"key": "trace", "value": "***"}]
+
+    masks = (mask_of("orders:value.id"), mask_of("orders:headers.trace"))
+    visit(shop.bootstrap_servers, walk, masks=masks)
+
+    async def see_none(visitor: Visitor) -> list[int]:
+        paths = ("/sql", "/sql.json?q=from+orders", "/sql.csv?q=from+orders")
+        assert 'href="/sql"' not in (await visitor.get("/")).text
+        return [(await visitor.get(each)).status for each in paths]
+
+    assert visit(shop.bootstrap_servers, see_none, hide_records=True) == [404, 404, 404]
+
+
+def test_mistakes_are_said_beside_the_statement(shop, here):
+    """It stays in its field; the status is that of an error, and an export has no file."""
+
+    async def walk(visitor: Visitor) -> None:
+        for text, status, words in (
+            ("select nope from orders", 400, "nope"),
+            ("select 1 from ordrs", 404, "There is no topic ordrs"),
+        ):
+            answer = await visitor.get(f"/sql?q={quote(text)}")
+            assert answer.status == status
+            assert words in answer.text
+            assert f"{text}</textarea>" in answer.text
+        assert (await visitor.get("/sql.csv?q=selec")).status == 400
+        assert (await visitor.get("/sql.csv")).status == 400
+
+    visit(shop.bootstrap_servers, walk)
