@@ -32,7 +32,10 @@ MOST_LETTER_PARTITIONS: Final = 500
 
 
 class AlertWatch:
-    """The alerts of a cluster; a collector of the console."""
+    """The alerts of a cluster; a collector of the console.
+
+    Of the browsers of one user the first alone writes them to the log and sends them.
+    """
 
     def __init__(self, cluster: ConsoleCluster) -> None:
         self._cluster = cluster
@@ -80,6 +83,8 @@ class AlertWatch:
                 continue
             self.failures.pop(rule, None)
             changed += self.book.update(rule, found, now_ms)
+        if not self._cluster.reports:
+            return
         for each in changed:
             state = "fires" if each.ended_ms is None else "has ended"
             logger.warning("alert %s %s: %s", each.rule, state, each.text)

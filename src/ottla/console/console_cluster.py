@@ -59,8 +59,8 @@ class SharedLimits:
         self.redrives = asyncio.Semaphore(1)
         self.exports = Places(EXPORTS_AT_ONCE, EXPORTS_OF_USER, "exports run")
         self.calls = CallThreads()
-        self.collecting = 0
-        """How many clusters look at the brokers by themselves."""
+        self.collecting: list[ConsoleCluster] = []
+        """The clusters that look at the brokers by themselves, the oldest first."""
 
 
 class ConsoleCluster:
@@ -100,14 +100,20 @@ class ConsoleCluster:
 
     def start(self, collectors: Iterable[Callable[[ConsoleCluster], Any]] = ()) -> None:
         """Begin to watch how much comes in, and what collectors collect: the parts that `run`."""
-        self.limits.collecting += 1
+        self.limits.collecting.append(self)
         collecting: list[Any] = [self.rates, *map(self.part, collectors)]
         spawn = self.runtime.scheduler.spawn
         self._collecting = [spawn(each.run(), type(each).__name__) for each in collecting]
 
     def pause_ms(self, took_ms: int, every_ms: int) -> int:
         """How long a collector rests; all clusters of the console share the 1 % of the brokers."""
-        return pause_after(took_ms * max(1, self.limits.collecting), every_ms)
+        return pause_after(took_ms * max(1, len(self.limits.collecting)), every_ms)
+
+    @property
+    def reports(self) -> bool:
+        """Whether it is the one cluster of its user that tells others of what it sees."""
+        of_user = (each for each in self.limits.collecting if each.user == self.user)
+        return next(of_user, self) is self
 
     def part(self, kind: Callable[[ConsoleCluster], P]) -> P:
         """The one object of a class that is made of a cluster, for all pages; made when needed."""
@@ -223,7 +229,7 @@ class ConsoleCluster:
         """End its collectors, and close its connections; the login is forgotten."""
         self.is_closed = True
         if self._collecting:
-            self.limits.collecting -= 1
+            self.limits.collecting.remove(self)
         for each in self._collecting:
             each.cancel()
         self._collecting = []

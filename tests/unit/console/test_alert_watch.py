@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from lag_world import LagWorld
 
 from ottla.console import alert_watch
@@ -60,3 +62,22 @@ def test_rule_may_be_off_and_disks_are_seen(world: LagWorld, monkeypatch):
     ((sample,),) = seen[0].values()
     assert isinstance(sample, DiskSample)
     assert 0 < sample.usable <= sample.total
+
+
+def test_oldest_session_of_a_user_reports(world: LagWorld, caplog):
+    """The others of the user see the alert; the next one reports after the first one has ended."""
+    (letters,) = world.add_topic("twice.dlq")
+    others = world.cluster.limits.collecting
+    others += [SimpleNamespace(user="bob"), SimpleNamespace(user=""), world.cluster]
+    watch = AlertWatch(world.cluster)
+    world.run(watch.look())
+    world.write(letters, 1)
+    world.run(watch.look())
+    assert ("dead-letters", "twice.dlq") in watch.book.firing
+    assert "twice.dlq" not in caplog.text
+    del others[:2]
+    for _ in range(2):
+        world.pass_s(601)
+        world.run(watch.look())
+    others.clear()
+    assert "alert dead-letters has ended: 1 dead letter came into twice.dlq" in caplog.text
