@@ -441,7 +441,7 @@ def filled(text: str, place: Mapping[str, Any]) -> str:
     return PLACE.sub(lambda found: str(place.get(found[1], found[0])), text)
 
 
-def link(path: str, **query: object) -> str:
+def link(path: str, /, **query: object) -> str:
     """A path of the console with a query; fields that are empty or None are left out."""
     given = {name: text for name, text in query.items() if text not in (None, "")}
     words = urlencode(given, errors="backslashreplace")
