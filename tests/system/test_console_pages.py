@@ -48,6 +48,18 @@ STATEMENT = "SELECT value.user, count(*), sum(value.amount) FROM orders GROUP BY
 START = 1_795_878_000_000
 SERIES = 'kafka_server_brokertopicmetrics_bytesin_total{topic="orders"}'
 METRICS = f"# HELP {SERIES.partition('{')[0]} Bytes in.\n{SERIES} 4096\nkafka_p99 NaN\n"
+NODE = {
+    "path": "/config/topics",
+    "data": '{"version": 1, "config": {"cleanup.policy": "compact"}}',
+    "is_hidden": True,
+    "version": 2,
+    "created_ms": START,
+    "modified_ms": START,
+    "is_ephemeral": False,
+    "data_length": 55,
+    "children": ["orders", "<script>document.title = 'run'</script>"],
+    "number_of_children": 2,
+}
 HOSTILE = (
     b"<script>document.title = 'run'</script>",
     b'"><img src=x onerror="document.title = \'run\'">',
@@ -129,7 +141,8 @@ class MetricsPage(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(METRICS.encode())
+        is_node = self.path.startswith("/registry")
+        self.wfile.write((json.dumps(NODE) if is_node else METRICS).encode())
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -302,6 +315,7 @@ def violations(page, name: str) -> list[str]:
         pytest.param("alerts", "/alerts", marks=pytest.mark.wide),
         pytest.param("sql", "/sql", marks=pytest.mark.wide),
         pytest.param("rows", f"/sql?q={quote(STATEMENT)}", marks=pytest.mark.wide),
+        pytest.param("registry", "/registry?path=/config/topics", marks=pytest.mark.wide),
         pytest.param("mirrors", "/mirrors", marks=pytest.mark.wide),
         pytest.param("flow", "/flow", marks=pytest.mark.wide),
     ],

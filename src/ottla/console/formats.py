@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from markupsafe import Markup, escape
 
-from ottla.console.decoding import ACTING, LINE_CHARACTERS, beginning, harmless
+from ottla.console.decoding import ACTING, LINE_CHARACTERS, beginning, harmless, indented
 from ottla.console.moments import LAST_YEAR_MS
 
 if TYPE_CHECKING:
@@ -189,5 +189,6 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "percent": percent,
     "sparkline": sparkline,
     "bars": bars,
+    "indented": indented,
     "cell": cell_text,
 }

@@ -59,6 +59,7 @@ RAIL: Final = (
     "Flow",
     "SQL",
     "Mirrors",
+    "Registry",
     "Metrics",
     "Alerts",
 )

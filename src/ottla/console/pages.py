@@ -29,6 +29,7 @@ from ottla.console.pipeline_pages import PIPELINE_PAGES
 from ottla.console.producing import PRODUCE_CHANGES, PRODUCE_PAGES
 from ottla.console.records import RECORD_PAGES
 from ottla.console.redriving import REDRIVE_CHANGES, REDRIVE_PAGES
+from ottla.console.registry_pages import REGISTRY_PAGES
 from ottla.console.run_pages import RUN_PAGES
 from ottla.console.search_progress import SEARCH_STREAMS
 from ottla.console.shape import SHAPE_PAGES
@@ -64,6 +65,7 @@ PAGES: Final[tuple[ConsolePage, ...]] = (
     *FLOW_PAGES,
     *SQL_PAGES,
     *MIRROR_PAGES,
+    *REGISTRY_PAGES,
     *METRICS_PAGES,
     *ALERT_PAGES,
 )

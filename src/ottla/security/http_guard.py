@@ -78,7 +78,7 @@ class HttpGuard:
         host = headers.get("Host", "")
         name = _host_name(host)
         is_browser = "Origin" in headers or "Sec-Fetch-Site" in headers
-        if (is_browser or _is_loopback(local_host)) and not self._is_own_name(name):
+        if (is_browser or is_loopback(local_host)) and not self._is_own_name(name):
             return GuardRefusal(403, f"Host {name!r} is no name of this listener")
         if method == "GET" and headers.get("Sec-Fetch-Mode") == "navigate":
             return None  # a person follows a link
@@ -119,7 +119,8 @@ def _is_of_host(origin: str, host: str) -> bool:
     return origin.partition("://")[2].lower() == host.lower() != ""
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
+    """Whether only programs of this machine reach an address; False for a name."""
     try:
         return ip_address(address.partition("%")[0]).is_loopback
     except ValueError:

@@ -2,6 +2,7 @@
 
     /metrics      text for Prometheus; ?name=kafka_server_* chooses names
     /jolokia/...  MBeans as JSON, in the manner of Jolokia: read, list, search, version
+    /registry     a node of the registry as JSON; ?path=/brokers/ids
     /healthz      200 while the broker's loop turns, also without ZooKeeper and other brokers
     /readyz       200 while the broker serves its partitions, else 503 with the reason
 
@@ -23,11 +24,12 @@ from ottla.metrics.metrics_registry import MetricsRegistry
 from ottla.network.tls_context import LOOK_MS, ListenerTls, StoreReading
 from ottla.runtime import Runtime, Timer
 from ottla.runtime.host_name import canonical_host_name
-from ottla.security.http_guard import HttpGuard, local_host
+from ottla.security.http_guard import HttpGuard, is_loopback, local_host
 
 try:
     from aiohttp import web
 
+    from ottla.extensions.measures.registry_page import RegistryPage
     from ottla.metrics.exposition import Naming
     from ottla.metrics.metrics_pages import (
         BACKLOG,
@@ -72,6 +74,8 @@ class MetricsListener:
         self._tls: ListenerTls | None = None
         self._looking: Timer | None = None
         self._metrics: BrokerMetrics | None = None
+        is_public = config.metrics_listener_username is None and not is_loopback(end_point.host)
+        self._registry_page = RegistryPage(is_for_all=is_public)
         naming = Naming(config.metrics_names)
         pages = MetricsPages(self.registry, naming, process_text())
         application = web.Application(
@@ -81,6 +85,7 @@ class MetricsListener:
             [
                 web.get("/healthz", self._get_health),
                 web.get("/readyz", self._get_readiness),
+                web.get("/registry", self._registry_page.get),
                 *pages.routes(),
             ]
         )
@@ -132,6 +137,7 @@ class MetricsListener:
     def measure(self, broker: Parts) -> None:
         """All parts of the broker are there: measure them from now on."""
         self._metrics = BrokerMetrics(broker, self.registry)
+        self._registry_page.registry = broker.registry
         self.registry.start()
 
     async def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+from types import SimpleNamespace
 
 import pytest
 from http_pages import bean, get, metrics_of, scrape
@@ -318,7 +319,7 @@ def test_listener_measures_and_ticks_until_it_is_closed(monkeypatch):
     config = BrokerConfig.parse({"metrics.listener": "http://127.0.0.1:0"})
     listener = MetricsListener(runtime, config, config.metrics_listener, lambda: None)
     listener.registry.on_tick(lambda: ticks.append(None))
-    listener.measure(None)
+    listener.measure(SimpleNamespace(registry=None))
     runtime.advance(2 * TICK_MS)
     assert made == [listener.registry]
     assert len(ticks) == 2

@@ -1,0 +1,101 @@
+"""The tree of the registry, a node at a time, as a broker shows it at its `metrics.listener`."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from ottla.console.page import ConsolePage, Data, Visit
+from ottla.console.refusals import NotFound, Refused
+from ottla.runtime.http_calls import (
+    CALL_LIMIT_S,
+    SUCCESS,
+    CallError,
+    HttpAnswer,
+    HttpRequest,
+    exchange,
+    shown_url,
+)
+
+if TYPE_CHECKING:
+    from ottla.console.console_settings import ConsoleSettings
+
+MOST_BYTES: Final = 1024 * 1024
+NOT_OTTLA: Final = "has no registry: a broker of Ottla shows it, and no JMX exporter"
+
+
+class PathPart(NamedTuple):
+    """A node on the way to another, or below it."""
+
+    name: str
+    path: str
+
+
+def is_there(settings: ConsoleSettings) -> bool:
+    """Users with rights of their own do not see it, as nothing in it is any user's alone."""
+    return bool(settings.metrics) and not settings.has_login
+
+
+async def registry(visit: Visit) -> Data:
+    """One node, the way to it, and its children."""
+    path = visit.query.get("path", "") or "/"
+    url = visit.settings.metrics[0]
+    ask = partial(exchange, visit.cluster.runtime.clock, request_of(url, path))
+    try:
+        answer = await visit.cluster.limits.calls.run(partial(ask, MOST_BYTES, CALL_LIMIT_S))
+    except CallError as error:
+        raise Refused(f"{shown_url(url)}: {error}", 502) from None
+    node = node_of(answer, url)
+    base = path.rstrip("/")
+    return {
+        "path": path,
+        "way": way_to(path),
+        "node": {name: value for name, value in node.items() if name != "children"},
+        "children": [PathPart(each, f"{base}/{each}") for each in node["children"]],
+        "broker": shown_url(url),
+    }
+
+
+def request_of(metrics: str, path: str) -> HttpRequest:
+    """The request for a node at the address of a broker's metrics."""
+    parts = urlsplit(metrics)
+    return HttpRequest(
+        urlunsplit(parts._replace(path="/registry", query=f"path={quote(path)}", fragment=""))
+    )
+
+
+def node_of(answer: HttpAnswer, url: str) -> dict[str, Any]:
+    """The node of an answer; NotFound or Refused, with the broker's reason, where there is none."""
+    try:
+        node = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        node = None
+    if isinstance(node, dict) and "error" in node:
+        reason = str(node["error"])
+        raise NotFound(reason) if answer.status == 404 else Refused(reason, answer.status)
+    if answer.status not in SUCCESS or not isinstance(node, dict) or "children" not in node:
+        raise Refused(f"{shown_url(url)} {NOT_OTTLA}", 502)
+    return node
+
+
+def way_to(path: str) -> list[PathPart]:
+    """The nodes from the root to a node."""
+    names = [each for each in path.split("/") if each]
+    paths = ["/" + "/".join(names[:count]) for count in range(1, len(names) + 1)]
+    return [PathPart("/", "/"), *map(PathPart, names, paths)]
+
+
+REGISTRY_PAGES: Final = (
+    ConsolePage(
+        "/registry",
+        registry,
+        "registry.html",
+        "Registry",
+        "Registry",
+        home=True,
+        table="children",
+        is_there=is_there,
+    ),
+)
