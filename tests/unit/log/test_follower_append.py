@@ -10,12 +10,18 @@ from log_world import NOW_MS, parts_of_live, read_all
 from ottla.errors import KafkaError
 from ottla.log.follower_append import UnexpectedAppendOffsetError, append_as_follower
 from ottla.log.log_truncation import truncate_fully_and_start_at, truncate_to
-from ottla.record.batch_builder import build_batch
+from ottla.record.batch_builder import build_batch, with_records
 from ottla.record.compression import CompressionType
 from ottla.record.conversion import build_message_set
 from ottla.record.record import Record
-from ottla.record.record_batch import CorruptRecordError, assign_offset, batches
+from ottla.record.record_batch import (
+    BATCH_OVERHEAD,
+    CorruptRecordError,
+    assign_offset,
+    batches,
+)
 from ottla.runtime.scheduler import at_once
+from ottla.structs import NO_TIMESTAMP
 from ottla.testing.memory_disk import MemoryFile
 
 
@@ -296,3 +302,24 @@ def test_log_that_is_not_there_answers_nothing(world, ask, is_deleted):
         log.roller.roll() if ask == "roll" else at_once(log.fetch_offset_by_timestamp(times[ask]))
 
     assert len(log.segments) == 1
+
+
+@pytest.mark.parametrize("max_bytes", [1, BATCH_OVERHEAD, 2 * BATCH_OVERHEAD, 10_000])
+def test_consumer_gets_past_batches_without_records(world, max_bytes):
+    """Compaction of the leader has left them; where nothing follows yet the last one is read."""
+    log = world.log()
+    for base_offset in (0, 2, 4, 6):
+        (full,) = batches(batch(base_offset))
+        take(log, with_records(full, b"", 0, NO_TIMESTAMP, full.max_timestamp))
+        if base_offset == 2:
+            log.roller.roll()
+    take(log, batch(8))
+
+    def read(start: int, end: int, **kwargs: bool) -> list[int]:
+        found = log.read(start, max_bytes, max_offset=end, min_one_message=True, **kwargs)
+        return [each.base_offset for each in batches(found.records.read())]
+
+    assert read(0, 10, skips_empty=True)[-1] == 8
+    assert read(6, 10, skips_empty=True)[-1] == 8
+    assert read(0, 8, skips_empty=True) == [6]
+    assert read(0, 10)[0] == 0

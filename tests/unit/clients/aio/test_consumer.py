@@ -51,6 +51,11 @@ def test_assigned_consumer_reads_seeks_and_pauses(consumer_of, logs, virtual):
             consumer.seek_to_beginning()
             assert await values_of(consumer, 3) == ["a", "b", "c"]
             assert await consumer.end_offsets([FIRST]) == {FIRST: 3}
+            (found,) = (await consumer.offsets_for_times({FIRST: 1000})).values()
+            assert found.offset == 3
+            consumer.seek(FIRST, 1)
+            consumer.seek_to_end()
+            assert await consumer.position(FIRST) == 3
             assert [r.value async for r in consumer.records(idle_timeout_ms=100)] == []
 
     virtual.scheduler.run(use())

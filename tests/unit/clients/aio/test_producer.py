@@ -412,3 +412,40 @@ def test_wrong_settings_are_refused_when_it_is_made():
     """Before there is a loop."""
     with pytest.raises(ConfigError, match="acks"):
         Producer("localhost:9092", acks="some")
+
+
+def test_arrow_tables_are_sent_row_by_row(producer_of, world, virtual):
+    """With one future for all of them."""
+    pyarrow = pytest.importorskip("pyarrow")
+
+    async def use() -> None:
+        async with producer_of() as producer:
+            table = pyarrow.table({"value": [b"0", b"1"], "partition": pyarrow.array([0, 0])})
+            await (await producer.send_arrow("pages", table))
+            assert len(await producer.partitions_for("pages")) == 2
+
+    virtual.scheduler.run(use())
+    assert world.log == [b"0", b"1"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda producer: producer.send_arrow("pages", None),
+        lambda producer: producer.send_encoded("pages", None),
+        lambda producer: producer.partitions_for("pages"),
+        lambda producer: producer.flush(),
+        lambda producer: producer.metrics(),
+    ],
+    ids=["send_arrow", "send_encoded", "partitions_for", "flush", "metrics"],
+)
+def test_closed_producer_takes_no_calls(producer_of, virtual, call):
+    """Each says so at once."""
+
+    async def use() -> None:
+        async with producer_of() as producer:
+            pass
+        with pytest.raises(RuntimeError, match="the producer is closed"):
+            await call(producer)
+
+    virtual.scheduler.run(use())
