@@ -65,8 +65,7 @@ class MetricsPages:
         pattern = request.query.get("name", "")[:MAX_NAME_LENGTH] or None
         for part in prometheus_text(self.registry, pattern, self._naming):
             if part:
-                # A connector's name may have half of a surrogate pair.
-                await response.write(part.encode("utf-8", "backslashreplace"))
+                await response.write(part.encode())
             await turns.step()
         if pattern is None:
             await response.write(self._of_process())
