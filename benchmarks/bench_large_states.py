@@ -17,8 +17,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from ottla.coordinator.group.member_metadata import ClientContext
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.extensions.measures.measures import Measures
+from ottla.protocol.consumer_group import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
+    ConsumerGroupHeartbeatResponse,
+)
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import RecordBatch
 from ottla.runtime import FullCollections
@@ -35,6 +41,8 @@ GROUPS, OFFSETS_EACH = 200, 5_000
 STORED_GROUPS, STORED_EACH = 100, 2_000
 PRODUCERS = 200_000
 TOPICS = 50
+LARGE_GROUP = 500_000
+TEN_TOPICS = {f"t{number}" for number in range(10)}
 
 
 @contextmanager
@@ -167,6 +175,57 @@ def offsets(broker: InProcessBroker) -> None:
     measure("200,000 offsets are loaded again", broker, lambda: groups.on_election(0))
 
 
+def large_group(broker: InProcessBroker) -> None:
+    """Rows of one group with half a million offsets; then it is deleted."""
+    manager = broker.broker.coordinators.groups.manager
+    name = f"a group with {LARGE_GROUP:,} offsets"
+
+    def expire() -> None:
+        broker.broker.runtime.begin(broker.broker.coordinators.groups.expire_offsets(), "expiry")
+
+    broker.run(put_large_group(broker.broker, LARGE_GROUP))
+    measure(f"{name}: expiry is looked for", broker, expire)
+    measure(f"{name}: ten topics are deleted", broker, lambda: manager.drop_topics(TEN_TOPICS))
+    group = manager.get_or_create_group("one")
+    measure(f"{name} is deleted", broker, lambda: manager.delete_group(group, lambda error: None))
+
+
+def beat(broker: InProcessBroker, name: str, **fields: Any) -> ConsumerGroupHeartbeatResponse:
+    """A row of one heartbeat of a member of a consumer group, and its answer."""
+    client, request = ClientContext("app", "/10.0.0.1", 1), ConsumerGroupHeartbeatRequest(**fields)
+    found: list[ConsumerGroupHeartbeatResponse] = []
+    groups = broker.broker.coordinators.groups
+    measure(name, broker, lambda: groups.consumer_group_heartbeat(request, client, found.append))
+    wait_until(lambda: found, "an answer")
+    return found[0]
+
+
+def large_members(broker: InProcessBroker) -> None:
+    """Rows of two members of the consumer protocol (KIP-848) that share 100,000 partitions."""
+    names = [f"t{number}" for number in range(TOPICS)]
+    joining = {
+        "group_id": "members",
+        "rebalance_timeout_ms": 300_000,
+        "subscribed_topic_names": names,
+        "topic_partitions": [],
+    }
+    epoch = beat(broker, "a member gets 100,000 partitions", member_id="a", **joining).member_epoch
+    beat(broker, "another one joins, and has to wait", member_id="b", **joining)
+    known = {"group_id": "members", "member_id": "a", "member_epoch": epoch}
+    answer = beat(broker, "the first one is told to give half of them up", **known)
+    assert answer.assignment is not None
+    left = [
+        ConsumerGroupHeartbeatRequestTopicPartitions(
+            topic_id=each.topic_id, partitions=each.partitions
+        )
+        for each in answer.assignment.topic_partitions
+    ]
+    beat(broker, "it has given them up", topic_partitions=left, **known)
+    groups = broker.broker.coordinators.groups
+    groups.on_resignation(0)
+    measure("their group is loaded", broker, lambda: groups.on_election(0))
+
+
 async def page_read(url: str) -> None:
     await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=60).read())
 
@@ -221,7 +280,9 @@ def main() -> None:
         offsets(broker)
         listener = broker.broker.find(Measures).listener
         metrics(broker, f"{listener.end_point}/metrics")
+        large_members(broker)
         producers(broker)
+        large_group(broker)
 
 
 if __name__ == "__main__":

@@ -112,6 +112,10 @@ def _with_percent(base: str) -> str:
     return f"{base.removesuffix('percent')}_percent"
 
 
+KEPT_LABELS: Final = 20_000
+"""More are not freed in one step with the page."""
+
+
 class Labels:
     """The text of labels by tags, kept while one text is written: many families share them."""
 
@@ -128,7 +132,8 @@ class Labels:
                 named.setdefault(self._label(key), value)
             named.pop("", None)
             known = ",".join(f'{name}="{escaped(value)}"' for name, value in named.items())
-            self._known[tags] = known
+            if len(self._known) < KEPT_LABELS:
+                self._known[tags] = known
         return known
 
 

@@ -12,6 +12,7 @@ from ottla.network.outgoing import Part
 from ottla.network.request_watch import RequestWatch
 from ottla.protocol.header import RequestHeader, encode_response, encode_response_in_slices
 from ottla.protocol.message import Response
+from ottla.protocol.wire import records_size
 from ottla.runtime import DelayedOperation
 from ottla.security.principal import KafkaPrincipal
 
@@ -123,17 +124,22 @@ class RequestContext:
         if self.watch is not None:
             self.watch.end(response)
 
-    async def respond_in_slices(self, response: Response, last_of: LastOf) -> None:
-        """The same; `last_of` does the work of encoding, which may be much, in slices."""
+    async def respond_in_slices(self, response: Response, last_of: LastOf) -> int:
+        """The same; `last_of` does the work of encoding, which may be much, in slices.
+
+        Returns how many bytes the answer has.
+        """
         self._check_not_ended()
         if self.amend is not None:
             self.amend(response)
         parts = await last_of(encode_response_in_slices(self.header, response))
         self._check_not_ended()
         self._is_ended = True
+        size = records_size(parts)
         self.connection.send(parts)
         if self.watch is not None:
             self.watch.end(response)
+        return size
 
     def begin_wait(self) -> None:
         """The handler has returned; the answer comes later, if it has not come."""

@@ -264,7 +264,7 @@ def at_once(work: Work[T]) -> T:
             return result
 
 
-FREED_AT_ONCE: Final = 20_000
+FREED_AT_ONCE: Final = 5_000
 
 
 def emptied(maps: Iterable[dict[Any, Any]]) -> Work[None]:

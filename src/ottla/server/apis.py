@@ -34,6 +34,7 @@ from ottla.runtime.scheduler import Work
 from ottla.server.request_meter import RequestMeter
 from ottla.server.slice_context import SliceContext
 from ottla.server.slicing import (
+    LARGE_ANSWER_BYTES,
     LARGE_FRAME_BYTES,
     LARGE_FRAMES,
     LONG_FRAME_BYTES,
@@ -42,6 +43,7 @@ from ottla.server.slicing import (
     MAX_FRAME_BYTES,
     SLICED,
     Slicing,
+    freed,
     is_long,
 )
 
@@ -436,7 +438,10 @@ class Apis:
         try:
             response = await answer
             if response is not None:
-                await context.respond_in_slices(response, self.slices.last_of)
+                size = await context.respond_in_slices(response, self.slices.last_of)
+                if size > LARGE_ANSWER_BYTES:
+                    parts, response = [response], None
+                    self.runtime.begin(freed(parts), "free a large answer")
         except Exception as error:
             self._fail(context, body, error)
 

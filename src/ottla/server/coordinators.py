@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from ottla.server.metadata_cache import MetadataCache
 
 CoordinatorT = TypeVar("CoordinatorT", "GroupCoordinator", "TransactionCoordinator")
-LOAD_BUFFER_BYTES: Final = 5 * 1024 * 1024
+LOAD_BUFFER_BYTES: Final = 1024 * 1024
+"""Of small batches that are ten thousand, whose heads are looked through at once."""
 
 
 class TopicLog:
@@ -100,7 +101,7 @@ class TopicLog:
         return self.replica_manager.partition(topic_partition).log.log_end_offset
 
     def read(self, partition: int) -> Iterator[memoryview]:
-        """All batches of the partition, a few megabytes of whole ones at a time."""
+        """All batches of the partition, a megabyte of whole ones at a time."""
         log = self.replica_manager.partition(TopicPartition(self.topic, partition)).log
         offset = log.log_start_offset
         while offset < log.log_end_offset:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.message import Request, Response, Struct
-from ottla.protocol.types import Array
+from ottla.protocol.types import Array, StructType
+from ottla.runtime.scheduler import FREED_AT_ONCE, Work
 
 if TYPE_CHECKING:
     from ottla.security.acls import AclOperation, Resource
@@ -33,6 +34,8 @@ LARGE_FRAME_BYTES: Final = 32 * 1024 * 1024
 LARGE_FRAMES: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """With subscriptions and assignments; records have `socket.request.max.bytes` alone."""
 LONG_FRAME_BYTES: Final = 16 * 1024
+LARGE_ANSWER_BYTES: Final = 1024 * 1024
+"""A larger one is freed in slices."""
 MAX_ELEMENTS: Final = 25_000
 MAX_ELEMENTS_OF: Final[Mapping[int, int]] = {
     # Between brokers: the state of 200,000 partitions with three replicas each.
@@ -203,6 +206,26 @@ def join_results(whole: Any, more: Any, lists: tuple[str, ...]) -> None:
             join_results(results[-1], added[0], lists[1:])
             added = added[1:]
     results.extend(added)
+
+
+@cache
+def lists_of(cls: Any) -> list[str]:
+    """The lists of structs in a struct."""
+    lists = [each for each in cls.fields if isinstance(each.type, Array)]
+    return [each.name for each in lists if isinstance(each.type.element, StructType)]
+
+
+def freed(parts: list[Any]) -> Work[None]:
+    """Free the memory of the only part, a large answer, in slices; its lists may be a cache's."""
+    for number, part in enumerate(parts, 1):
+        for name in lists_of(part.__class__):
+            parts += getattr(part, name) or ()
+        if not number % FREED_AT_ONCE:
+            yield
+    parts.reverse()  # what has a list is freed before what is in it
+    while parts:
+        del parts[-FREED_AT_ONCE:]
+        yield
 
 
 TOPICS: Final = ("topics", "partitions")

@@ -90,7 +90,7 @@ class OffsetSequences(RuleBasedStateMachine):
     @rule(producer_id=PRODUCERS, commit=st.booleans())
     def end_transaction(self, producer_id: int, commit: bool) -> None:
         """The marker is sent until it is acknowledged, as the transaction's coordinator does."""
-        commit = self.unended.pop(producer_id, commit)
+        commit = self.unended.setdefault(producer_id, commit)
         header = {"producer_id": producer_id, "producer_epoch": 0}
         key, value = struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, 0)
         marker = build_batch(
@@ -98,9 +98,8 @@ class OffsetSequences(RuleBasedStateMachine):
         )
 
         def on_done(error: ErrorCode, place: int) -> None:
-            if error:
-                self.unended[producer_id] = commit
-            else:
+            if not error:
+                self.unended.pop(producer_id, None)
                 manager.end_transaction(0, place, producer_id, commit)
 
         manager = self.manager

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import ClassVar, Final
 from uuid import UUID
 
@@ -388,20 +389,23 @@ class ClassicGroup(Group):
     def check_reader(self, reader: Committer) -> ErrorCode:
         return ErrorCode.NONE
 
-    def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+    def expired_offsets(
+        self, now_ms: int, retention_ms: int, partitions: Iterable[TopicPartition]
+    ) -> list[TopicPartition]:
         """Offsets age from their commit, or from when the last member left (KIP-211).
 
         Offsets of subscribed topics stay. All stay during a rebalance, or if topics are unknown.
         """
+        expired = partial(self.offsets.expired, now_ms, retention_ms)
         if self.protocol_type is None:
-            return self.offsets.expired(now_ms, retention_ms, _commit_time)
+            return expired(_commit_time, partitions)
         if self.is_in(GroupState.EMPTY):
             empty_since_ms = self.state_timestamp_ms
             if empty_since_ms is None:
-                return self.offsets.expired(now_ms, retention_ms, _commit_time)
-            return self.offsets.expired(now_ms, retention_ms, lambda _: empty_since_ms)
+                return expired(_commit_time, partitions)
+            return expired(lambda _: empty_since_ms, partitions)
         if self.is_in(GroupState.STABLE) and self.subscribed_topics is not None:
-            return self.offsets.expired(now_ms, retention_ms, _commit_time, self.subscribed_topics)
+            return expired(_commit_time, partitions, self.subscribed_topics)
         return []
 
     def _count_votes(self, member: MemberMetadata, count: int) -> None:

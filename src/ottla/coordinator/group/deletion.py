@@ -38,24 +38,23 @@ class Deletion:
     ) -> None:
         self.group = group
         self.on_stored = on_stored
-        self._doomed = doomed
+        self._doomed = list(reversed(doomed))  # used up, as very many are not freed in one step
         self._on_end: Callable[[bool], object] | None = on_end
-        self._place = 0
         self._is_spared = False
         self._committed = group.offsets.begin_deletion()
 
     @property
     def is_written_out(self) -> bool:
         """Whether no batch comes after those that were made."""
-        return self._place == len(self._doomed)
+        return not self._doomed
 
     def next_batch(self, now_ms: int) -> tuple[list[Doomed], BatchBuilder]:
         """The keys that the next batch deletes, and the batch with their tombstones."""
         batch: list[Doomed] = []
         keys: list[bytes] = []
         size = 0
-        while self._place < len(self._doomed) and len(batch) < TOMBSTONES_PER_BATCH:
-            each = self._doomed[self._place]
+        while self._doomed and len(batch) < TOMBSTONES_PER_BATCH:
+            each = self._doomed[-1]
             if each in self._committed:
                 self._is_spared = True
             else:
@@ -65,7 +64,7 @@ class Deletion:
                     break
                 batch.append(each)
                 keys.append(key)
-            self._place += 1
+            self._doomed.pop()
         return batch, tombstones_batch(keys, now_ms)
 
     def end(self, *, is_written: bool) -> None:

@@ -89,8 +89,10 @@ class Group(ABC):
         """Whether the sender may read the committed offsets."""
 
     @abstractmethod
-    def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-        """Partitions whose committed offset has expired (KIP-211)."""
+    def expired_offsets(
+        self, now_ms: int, retention_ms: int, partitions: Iterable[TopicPartition]
+    ) -> list[TopicPartition]:
+        """Those of the partitions whose committed offset has expired (KIP-211)."""
 
 
 def differences(known: Group | None, replayed: Group | None) -> Iterator[str]:

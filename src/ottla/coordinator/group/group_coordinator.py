@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
@@ -32,6 +33,7 @@ from ottla.coordinator.group.group_types import GroupTypes
 from ottla.coordinator.group.member_metadata import ClientContext, JoinCallback, SyncCallback
 from ottla.coordinator.group.member_requests import JoinAttempt, MemberRequests
 from ottla.coordinator.group.offsets import CommittedOffset
+from ottla.coordinator.group.topic_drops import COST_OF_A_GROUP
 from ottla.errors import ErrorCode
 from ottla.protocol.consumer_group import (
     ConsumerGroupHeartbeatRequest,
@@ -57,7 +59,7 @@ from ottla.protocol.group import (
 )
 from ottla.runtime import Runtime
 from ottla.runtime.periodic_work import PeriodicWork
-from ottla.runtime.scheduler import Work
+from ottla.runtime.scheduler import Work, emptied
 from ottla.structs import MS_PER_MINUTE, TopicPartition, TxnProducer
 
 OnCommitted = Callable[[Mapping[TopicPartition, ErrorCode]], object]
@@ -189,6 +191,7 @@ logger = logging.getLogger(__name__)
 
 
 GROUPS_IN_A_SLICE: Final = 1000
+ABANDONED_IN_A_SLICE: Final = 300
 OFFSETS_IN_A_SLICE: Final = 10_000
 
 
@@ -241,8 +244,8 @@ class GroupCoordinator:
         work = self._abandon(self.manager.unload(partition))
         self._runtime.begin(work, "send members to another coordinator")
 
-    def _abandon(self, groups: Iterable[Group]) -> Work[None]:
-        """Answer the members of groups that this broker has given up, in slices."""
+    def _abandon(self, groups: list[Group]) -> Work[None]:
+        """Answer the members of groups that are given up, and then free these, in slices."""
 
         def abandon(group: Group) -> None:
             self._rebalancers[group.type].abandon(group, ErrorCode.NOT_COORDINATOR)
@@ -251,8 +254,13 @@ class GroupCoordinator:
         for group in groups:
             seen += 1 + len(group.members)
             for_each((group,), abandon)
-            if seen >= GROUPS_IN_A_SLICE:
+            if seen >= ABANDONED_IN_A_SLICE:
                 seen = 0
+                yield
+        while groups:
+            yield from emptied(group.offsets.give_up() for group in groups[-GROUPS_IN_A_SLICE:])
+            del groups[-GROUPS_IN_A_SLICE:]
+            if groups:
                 yield
 
     @property
@@ -457,7 +465,7 @@ class GroupCoordinator:
     def known_partitions(self, group_id: str) -> list[TopicPartition]:
         """The partitions for which the group may have an offset."""
         group = self.manager.group(group_id)
-        return [] if group is None else list(group.offsets.known())
+        return [] if group is None else group.offsets.known()
 
     def fetch_offsets(
         self,
@@ -482,19 +490,21 @@ class GroupCoordinator:
         retention_ms = self._config.offsets_retention_minutes * MS_PER_MINUTE
         count = seen = 0
 
-        def expire(group: Group) -> None:
+        def expire(partitions: list[TopicPartition], group: Group) -> None:
             nonlocal count
-            count += self.manager.expire_offsets(group, retention_ms)
+            count += self.manager.expire_offsets(group, partitions, retention_ms)
 
         for group_id in [group.group_id for group in self.manager.groups()]:
             group = self.manager.group(group_id)
-            if group is None or group.is_dying:
-                continue
-            seen += 1 + len(group.offsets)
-            for_each((group,), expire)
-            if seen >= OFFSETS_IN_A_SLICE:
-                seen = 0
-                yield
+            for some in () if group is None else group.offsets.in_pieces(OFFSETS_IN_A_SLICE):
+                present = self.manager.group(group_id)
+                if present is None or present is not group or present.is_dying:
+                    break
+                for_each((present,), partial(expire, some))
+                seen += COST_OF_A_GROUP + len(some)
+                if seen >= OFFSETS_IN_A_SLICE:
+                    seen = 0
+                    yield
         if count:
             logger.info("%d committed offsets have expired", count)
         return count

@@ -12,6 +12,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final
 from uuid import UUID
 
@@ -30,7 +31,7 @@ from ottla.coordinator.group.topic_drops import TopicDrops
 from ottla.errors import ErrorCode
 from ottla.record.batch_builder import BatchBuilder
 from ottla.runtime import Runtime
-from ottla.runtime.scheduler import Work, emptied
+from ottla.runtime.scheduler import Work
 from ottla.structs import (
     NO_OFFSET,
     NO_PRODUCER_ID,
@@ -44,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 
 WRITE_AGAIN_MS: Final = 1000
+TOMBSTONES_AT_ONCE: Final = 10_000
+"""Of deleted topics; the others follow when the log has these."""
 # A batch that was answered so is in the log of its leader, and counts or may count later.
 IN_THE_LOG: Final = frozenset(
     {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
@@ -106,7 +109,7 @@ class OwedTombstones:
 
     def pay(self, group: Group) -> None:
         """Write the tombstones that the group owes, as far as they may be written now."""
-        payable = group.offsets.payable_tombstones()
+        payable = list(islice(group.offsets.payable_tombstones(), TOMBSTONES_AT_ONCE))
         is_present = self._groups.get(group.group_id) is group
         if not payable or not is_present or group in self._paying:
             return
@@ -148,8 +151,7 @@ class GroupMetadataManager:
         self.log = log
         self.is_deleted = is_deleted
         self._runtime = runtime
-        self._clock = runtime.clock
-        self._scheduler = runtime.scheduler
+        self._clock, self._scheduler = runtime.clock, runtime.scheduler
         self._writer = CoordinatorWriter(runtime, log)
         self.counts = GroupCounts()
         self._groups: dict[str, Group] = {}
@@ -339,8 +341,7 @@ class GroupMetadataManager:
             on_stored(ErrorCode.NONE)
             return
         # A tombstone that is written only later would delete these offsets as well.
-        owed = group.offsets.payable_tombstones()
-        self._append_tombstones(group, list(owed), lambda error: None)
+        self._append_tombstones(group, [*group.offsets.payable_tombstones()], lambda error: None)
         write = group.offsets.begin_in_transaction(producer, offsets)
         key = self.log.partition_for(group.group_id), producer.producer_id
         self._transactions.setdefault(key, set()).add(group.group_id)
@@ -376,9 +377,9 @@ class GroupMetadataManager:
         known, owed = group.offsets.known(), group.offsets.owed_tombstones
         self._delete(group, known if not owed else dict.fromkeys((*known, *owed)), on_stored)
 
-    def expire_offsets(self, group: Group, retention_ms: int) -> int:
-        """Delete its expired offsets, and the group if nothing else is left (KIP-211)."""
-        expired = group.expired_offsets(self._clock.now_ms(), retention_ms)
+    def expire_offsets(self, group: Group, some: list[TopicPartition], retention_ms: int) -> int:
+        """Delete those of these offsets that have expired; returns how many (KIP-211)."""
+        expired = group.expired_offsets(self._clock.now_ms(), retention_ms, some)
         self.counts.expirations += len(expired)
         self._drop_offsets(group, expired)
         return len(expired)
@@ -404,15 +405,12 @@ class GroupMetadataManager:
         )
 
     def unload(self, partition: int) -> list[Group]:
-        """Another broker leads the partition now; returns the groups that were forgotten."""
+        """Another broker leads the partition now; returns its groups, to be freed in slices."""
         self.partitions.unload(partition)
         ids = self._ids.pop(partition, ())
         gone = [self._groups.pop(group_id) for group_id in ids if group_id in self._groups]
         self.drops.forget(ids)
-        for key in [key for key in self._transactions if key[0] == partition]:
-            del self._transactions[key]
-        offsets = (each.offsets.give_up() for each in gone)
-        self._runtime.begin(emptied(offsets), f"free the offsets of partition {partition}")
+        self._transactions = {k: v for k, v in self._transactions.items() if k[0] != partition}
         return gone
 
     def _finish_loading(
@@ -448,8 +446,8 @@ class GroupMetadataManager:
         the log, or written only when a rebalance is over, are not compared.
         """
         replayed = replay(self.log, partition, self._clock.now_ms())
-        ids = self._ids.get(partition, ())
-        known = {each: self._groups[each] for each in ids if each in self._groups}
+        ids = self._ids.get(partition, {}).keys() & self._groups.keys()
+        known = {each: self._groups[each] for each in ids}
         return [
             f"group {group_id}: {difference}"
             for group_id in sorted(known.keys() | replayed.keys())
@@ -466,12 +464,17 @@ class GroupMetadataManager:
         partitions: list[TopicPartition],
         on_stored: OnStored = lambda error: None,
     ) -> None:
-        """Delete offsets, and the group with its last ones."""
-        if group.is_over_without(frozenset(partitions)):
+        """Delete offsets, and the group with its last ones, which others may be deleting."""
+
+        def on_end(is_written: bool) -> None:
+            if is_written and group.is_over and not group.is_dying:
+                self._drop_offsets(group, [])
+
+        if group.is_over_without(partitions):
             logger.info("Nothing is left of group %s", group.group_id)
             self._delete(group, partitions, on_stored)
         else:
-            self._append_tombstones(group, list(partitions), on_stored)
+            self._append_tombstones(group, partitions, on_stored, on_end)
 
     def _delete(
         self, group: Group, partitions: Iterable[TopicPartition], on_stored: OnStored

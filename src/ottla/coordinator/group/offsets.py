@@ -143,8 +143,19 @@ class GroupOffsets:
         """Every partition that has an offset, or may get one from a write under way."""
         found = list(self._applied)  # a hundred thousand at once in a millisecond
         if self.has_pending:
-            found += dict.fromkeys(each for each in self._pending() if each not in self._applied)
+            found += dict.fromkeys(each for each in self.pending() if each not in self._applied)
         return found
+
+    def pending(self) -> Iterator[TopicPartition]:
+        """Each partition of open transactions and writes under way, once for each of them."""
+        under_way = (write.offsets for write in self._writes)
+        return chain(*self._staged.values(), *under_way)
+
+    def in_pieces(self, most: int) -> Iterator[list[TopicPartition]]:
+        """The partitions that have an offset now, so many at a time; an empty list for none."""
+        committed = list(self._applied)
+        for place in range(0, len(committed) or 1, most):
+            yield committed[place : place + most]
 
     def knows(self, partition: TopicPartition) -> bool:
         """Whether it is one of the known partitions."""
@@ -175,7 +186,7 @@ class GroupOffsets:
         self, place: int, producer_id: int, partition: TopicPartition, value: CommittedOffset
     ) -> None:
         """The log has an offset in the producer's transaction at this place."""
-        for end, is_commit in self._ended.get(producer_id, ()):
+        for end, is_commit in sorted(self._ended.get(producer_id, ())):
             if place < end:
                 if is_commit:
                     self.put(place, partition, value)
@@ -270,24 +281,25 @@ class GroupOffsets:
         """Whether the log would have no offset of the group without those of these partitions."""
         if self._writes or len(self._applied) > len(partitions):
             return False
-        kept = {*self._applied, *self.owed_tombstones}.union(*self._staged.values())
-        return kept <= {*partitions}
+        kept = chain(self._applied, self.owed_tombstones, *self._staged.values())
+        return all(map(frozenset(partitions).__contains__, kept))
 
-    def payable_tombstones(self) -> list[TopicPartition]:
+    def payable_tombstones(self) -> Iterator[TopicPartition]:
         """Those that can be written now without hitting an offset of a new topic of the name."""
         taken = {partition for offsets in self._staged.values() for partition in offsets}
         for write in self._writes:
             taken |= write.offsets.keys() - write.orphans
-        return [partition for partition in self.owed_tombstones if partition not in taken]
+        return (partition for partition in self.owed_tombstones if partition not in taken)
 
     def expired(
         self,
         now_ms: int,
         retention_ms: int,
         idle_since_ms: Callable[[CommittedOffset], int],
+        partitions: Iterable[TopicPartition],
         subscribed_topics: Collection[str] = (),
     ) -> list[TopicPartition]:
-        """Partitions whose offset has expired, by the rules of KIP-211."""
+        """Those of the partitions whose offset has expired, by the rules of KIP-211."""
 
         def is_expired(value: CommittedOffset) -> bool:
             if value.expire_timestamp_ms is not None:
@@ -298,16 +310,12 @@ class GroupOffsets:
         pending.update(*self._staged.values())
         return [
             partition
-            for partition, applied in self._applied.items()
+            for partition in partitions
             if partition.topic not in subscribed_topics
             and partition not in pending
-            and is_expired(applied.value)
+            and (value := self.get(partition)) is not None
+            and is_expired(value)
         ]
-
-    def _pending(self) -> Iterator[TopicPartition]:
-        """Each partition of open transactions and writes under way, once for each of them."""
-        under_way = (write.offsets for write in self._writes)
-        return chain(*self._staged.values(), *under_way)
 
     def _newest(self, partition: TopicPartition) -> int:
         """The place of the newest record of the partition, as far as one can still be older."""

@@ -14,8 +14,9 @@ from ottla.runtime.scheduler import Work
 from ottla.structs import NO_UUID, TopicPartition
 
 OFFSETS_IN_A_STEP: Final = 10_000
-COST_OF_A_GROUP: Final = 20
-"""To take over a group takes about so much longer than a look at an offset."""
+COST_OF_A_GROUP: Final = 40
+"""To take over a group, or to write a few tombstones, takes so much longer than a look at an
+offset."""
 
 
 class TopicDrops:
@@ -100,9 +101,33 @@ class TopicDrops:
             if group_id not in waiting:
                 continue
             group = self._groups[group_id]
+            if len(group.offsets) > OFFSETS_IN_A_STEP:
+                yield from self._attend_large(topics, waiting, group)
+                continue
             self.attend(group)
             seen += COST_OF_A_GROUP + len(group.offsets)
             if seen >= OFFSETS_IN_A_STEP:
                 seen = 0
                 yield
         self._waiting.remove((topics, waiting))
+
+    def _attend_large(
+        self, topics: Collection[str], waiting: dict[str, None], group: Group
+    ) -> Work[None]:
+        """The same in slices, as long as nobody asks for the group.
+
+        What is pending comes first: an open transaction may end in a pause.
+        """
+
+        def drop(partitions: Iterable[TopicPartition], group: Group) -> None:
+            gone = [each for each in partitions if each.topic in topics]
+            group.offsets.remove_deleted([each for each in gone if group.offsets.knows(each)])
+
+        for_each((group,), partial(drop, group.offsets.pending()))
+        for some in group.offsets.in_pieces(OFFSETS_IN_A_STEP):
+            yield
+            if group.group_id not in waiting:
+                return
+            for_each((group,), partial(drop, some))
+        del waiting[group.group_id]
+        for_each((group,), self._pay_tombstones)

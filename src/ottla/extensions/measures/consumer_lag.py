@@ -21,6 +21,7 @@ from ottla.protocol.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from ottla.runtime.scheduler import emptied
 from ottla.structs import (
     CONSUMER_REPLICA_ID,
     LATEST_TIMESTAMP,
@@ -44,6 +45,8 @@ GROUP_TYPE: Final = "consumergroup"
 REMOTE_INTERVAL_MS: Final = 10_000
 MAX_MARKS: Final = 32
 OFFSETS_IN_A_SLICE: Final = 1000
+ENDS_AT_ONCE: Final = 5000
+"""A request may name 25,000 elements."""
 LARGE_GROUP: Final = 5000
 
 
@@ -135,39 +138,43 @@ class ConsumerLag:
 
     async def _follow(self) -> None:
         """Forget partitions without committed offsets; ask others for their ends now and then."""
-        wanted: set[TopicPartition] = set()
+        wanted: dict[TopicPartition, None] = {}
         sums: dict[str, dict[str, int]] = {}
+        slices = self._runtime.slices
         try:
-            async for each in self._runtime.slices.over(self.committed(), OFFSETS_IN_A_SLICE):
-                wanted.add(each.topic_partition)
+            async for each in slices.over(self.committed(), OFFSETS_IN_A_SLICE):
+                if each is None:
+                    continue
+                wanted[each.topic_partition] = None
                 known = self._lag_of(each)
                 if known is not None and each.is_large:
                     of_group = sums.setdefault(each.group_id, {})
                     topic = each.topic_partition.topic
                     of_group[topic] = of_group.get(topic, 0) + known.lag
+            async for before in slices.over(list(self._histories), OFFSETS_IN_A_SLICE):
+                if before not in wanted:
+                    self._histories.pop(before, None)
         finally:
             self._is_following = False
         self._large_sums = sums
-        for gone in self._histories.keys() - wanted:
-            del self._histories[gone]
         now_ms = self._runtime.clock.monotonic_ms()
         if self._connections is None or self._is_asking or now_ms < self._remote_at_ms:
+            self._runtime.begin(emptied([wanted]), "free partitions with committed offsets")
             return
         self._remote_at_ms = now_ms + REMOTE_INTERVAL_MS
-        remote = [tp for tp in wanted if not self._is_led_here(tp)]
-        if remote:
-            self._is_asking = True
-            asking = self._ask_leaders(self._connections, remote)
-            self._runtime.scheduler.spawn(asking, "ask for the ends of partitions")
+        self._is_asking = True
+        asking = self._ask_leaders(self._connections, wanted)
+        self._runtime.scheduler.spawn(asking, "ask for the ends of partitions")
 
-    def committed(self) -> Iterator[Committed]:
-        """Every committed offset."""
+    def committed(self) -> Iterator[Committed | None]:
+        """Every committed offset; None for a group, which may have none."""
         for group in self._groups.groups():
+            yield None
             yield from self._committed_by(group)
 
     def _committed_by(self, group: Group) -> Iterator[Committed]:
         """The offsets of a group, a few at a time: there may be very many, and they change."""
-        known = list(group.offsets.known())
+        known = group.offsets.known()
         is_large = len(known) > LARGE_GROUP
         for place in range(0, len(known), OFFSETS_IN_A_SLICE):
             some = known[place : place + OFFSETS_IN_A_SLICE]
@@ -192,29 +199,40 @@ class ConsumerLag:
         history.note(end, now_ms)
 
     async def _ask_leaders(
-        self, connections: BrokerConnections, wanted: Iterable[TopicPartition]
+        self, connections: BrokerConnections, wanted: dict[TopicPartition, None]
     ) -> None:
         by_leader: dict[int, list[TopicPartition]] = {}
-        for topic_partition in wanted:
-            by_leader.setdefault(self._cache.leader(topic_partition), []).append(topic_partition)
         try:
+            async for each in self._runtime.slices.over(wanted, OFFSETS_IN_A_SLICE):
+                if not self._is_led_here(each):
+                    by_leader.setdefault(self._cache.leader(each), []).append(each)
             for leader, partitions in by_leader.items():
-                try:
-                    ends = await ask_ends(connections, connections.node(leader), partitions)
-                except (KafkaError, OSError) as error:
-                    logger.debug("ends of partitions of broker %d: %s", leader, error)
-                    continue
-                now_ms = self._runtime.clock.monotonic_ms()
-                for topic_partition, end in ends.items():
-                    self._note(topic_partition, end, now_ms)
+                for place in range(0, len(partitions), ENDS_AT_ONCE):
+                    some = partitions[place : place + ENDS_AT_ONCE]
+                    await self._ask_leader(connections, leader, some)
         finally:
             self._is_asking = False
+            self._runtime.begin(emptied([wanted]), "free partitions with committed offsets")
+
+    async def _ask_leader(
+        self, connections: BrokerConnections, leader: int, partitions: list[TopicPartition]
+    ) -> None:
+        try:
+            ends = await ask_ends(connections, connections.node(leader), partitions)
+        except (KafkaError, OSError) as error:
+            logger.debug("ends of partitions of broker %d: %s", leader, error)
+            return
+        now_ms = self._runtime.clock.monotonic_ms()
+        for topic_partition, end in ends.items():
+            self._note(topic_partition, end, now_ms)
 
     def read(self) -> Iterator[PartitionLag | None]:
         """Every committed offset whose partition's end is known; None for each of the others."""
         return map(self._lag_of, self.committed())
 
-    def _lag_of(self, each: Committed) -> PartitionLag | None:
+    def _lag_of(self, each: Committed | None) -> PartitionLag | None:
+        if each is None:
+            return None
         topic_partition, now_ms = each.topic_partition, self._runtime.clock.monotonic_ms()
         self._note_own(topic_partition, now_ms)
         history = self._histories.get(topic_partition)
@@ -245,11 +263,12 @@ class ConsumerLag:
 
     def _offsets(self) -> Series:
         for each in self.committed():
-            yield lag_tags(each.group_id, each.topic_partition), each.offset
+            yield each and (lag_tags(each.group_id, each.topic_partition), each.offset)
 
     def _sums(self) -> Series:
         """Of large groups those of the last look: a step must not add up so many."""
         for group in self._groups.groups():
+            yield None
             sums = self._large_sums.get(group.group_id)
             if sums is None:
                 sums = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.extensions.measures.domains import SERVER
 from ottla.metrics.metrics_registry import (
@@ -19,8 +19,13 @@ from ottla.metrics.metrics_registry import (
 from ottla.metrics.sensors import WindowedRate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.coordinator.group.group import Group
     from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
     from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+
+COUNTED_IN_A_SLICE: Final = 1000
 
 
 def of_groups(registry: MetricsRegistry, manager: GroupMetadataManager) -> None:
@@ -28,24 +33,21 @@ def of_groups(registry: MetricsRegistry, manager: GroupMetadataManager) -> None:
     type_name = "GroupMetadataManager"
     domain = "kafka.coordinator.group"
 
-    def count(state: str) -> int:
-        return sum(group.state_name == state for group in manager.groups())
+    def gauge(name: str, doc: str, value: Callable[[Group], int]) -> None:
+        family = FamilyName(domain, type_name, name)
+        registry.register(Family(family, Kind.GAUGE, doc, partial(sum_over, manager, value)))
 
-    registry.gauge(
-        FamilyName(domain, type_name, "NumGroups"),
-        "Groups that this broker coordinates.",
-        lambda: len(manager.groups()),
-    )
-    registry.gauge(
-        FamilyName(domain, type_name, "NumOffsets"),
+    gauge("NumGroups", "Groups that this broker coordinates.", lambda group: 1)
+    gauge(
+        "NumOffsets",
         "Offsets that groups of this broker have committed.",
-        lambda: sum(len(group.offsets) for group in manager.groups()),
+        lambda group: len(group.offsets),
     )
     for state in ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty"):
-        registry.gauge(
-            FamilyName(domain, type_name, f"NumGroups{state}"),
+        gauge(
+            f"NumGroups{state}",
             f"Groups of this broker that are {state}.",
-            partial(count, state),
+            partial(is_in_state, state),
         )
 
     counts = manager.counts
@@ -74,6 +76,21 @@ def of_groups(registry: MetricsRegistry, manager: GroupMetadataManager) -> None:
             read,
         )
     )
+
+
+def sum_over(manager: GroupMetadataManager, value: Callable[[Group], int]) -> Series:
+    """The sum of a value over all groups, in slices."""
+    total = 0
+    for number, group in enumerate(manager.groups(), 1):
+        total += value(group)
+        if not number % COUNTED_IN_A_SLICE:
+            yield None
+    yield NO_TAGS, total
+
+
+def is_in_state(state: str, group: Group) -> bool:
+    """Whether the group has the state of this name."""
+    return group.state_name == state
 
 
 def load_times(last_ms: Sequence[int]) -> dict[str, float]:

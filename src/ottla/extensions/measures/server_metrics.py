@@ -121,7 +121,17 @@ def bean_count(registry: MetricsRegistry) -> int:
             if family.unbounded:
                 count += registry.series_counts.get(family.name, 0)
             else:
-                count += sum(1 for _ in family.read())
+                count += _series_count(family.read())
+    return count
+
+
+def _series_count(found: Series) -> int:
+    """How many series there are; where the reading pauses, it is of one sum."""
+    count = 0
+    for series in found:
+        count += 1
+        if series is None:
+            break
     return count
 
 

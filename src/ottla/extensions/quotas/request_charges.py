@@ -212,13 +212,14 @@ class MeteredContext(RequestContext):
         super().respond(response)
         self._hold(delay_ms)
 
-    async def respond_in_slices(self, response: Response, last_of: LastOf) -> None:
+    async def respond_in_slices(self, response: Response, last_of: LastOf) -> int:
         delay_ms = self.quota.settle(is_answered=True)
         if delay_ms > 0 and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = delay_ms
-        await super().respond_in_slices(response, last_of)
+        size = await super().respond_in_slices(response, last_of)
         if delay_ms > 0:
             self._hold(delay_ms)
+        return size
 
     def no_response(self) -> None:
         delay_ms = self.quota.settle(is_answered=False)

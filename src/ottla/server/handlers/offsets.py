@@ -10,9 +10,9 @@ v9 of both knows the epochs of members of consumer groups (KIP-848), and STALE_M
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.coordinator.group.group import NOBODY, Committer
 from ottla.coordinator.group.member_metadata import UNKNOWN_MEMBER_ID
@@ -58,13 +58,14 @@ MEMBER_EPOCH_VERSION: Final = 9
 
 Errors = Mapping[TopicPartition, ErrorCode]
 Fetched = Mapping[TopicPartition, CommittedOffset | None]
-ResponseTopic = OffsetFetchResponseTopic | OffsetFetchResponseTopics
-LINES: Final[Mapping[type[ResponseTopic], Any]] = {
+TopicT = TypeVar("TopicT", OffsetFetchResponseTopic, OffsetFetchResponseTopics)
+LINES: Final[Mapping[type[object], Any]] = {
     OffsetFetchResponseTopic: OffsetFetchResponsePartition,
     OffsetFetchResponseTopics: OffsetFetchResponsePartitions,
 }
 """The partitions of either kind of topic in an answer."""
 LINES_IN_A_SLICE: Final = 1000
+NOTHING: Final = CommittedOffset(NO_OFFSET)
 
 
 class OffsetHandlers:
@@ -141,24 +142,21 @@ class OffsetHandlers:
         self, context: RequestContext, body: OffsetFetchRequest
     ) -> Work[OffsetFetchResponse]:
         """The answer in slices: all offsets of a group may be very many."""
+        numbers = count(1)
         if context.api_version >= FETCH_GROUPS_VERSION:
-            response, numbers = OffsetFetchResponse(), count(1)
+            response = OffsetFetchResponse()
             for group in body.groups:
                 found = yield from self._fetch_group(group, body.require_stable, numbers)
                 response.groups.append(found)
             return response
-        error, fetched = yield from self._fetch(body.group_id, body.topics)
+        new_topic = OffsetFetchResponseTopic
+        error, topics = yield from self._fetch(body, body.require_stable, new_topic, numbers)
         if error and context.api_version >= FETCH_ERROR_VERSION:
             return OffsetFetchResponse(error_code=error)
         if error:
-            fetched = dict.fromkeys(_partitions(body.topics or ()))
-        unstable = self._unstable(body.group_id, fetched, body.require_stable)
-        response, numbers = OffsetFetchResponse(), count(1)
-        for name, partitions in _by_topic(fetched).items():
-            topic = OffsetFetchResponseTopic(name=name)
-            response.topics.append(topic)
-            yield from _add_lines(topic, partitions, unstable, error, numbers)
-        return response
+            for partition in dict.fromkeys(_partitions(body.topics or ())):
+                _add_line(topics, new_topic, partition, None, error)
+        return OffsetFetchResponse(topics=list(topics.values()))
 
     async def _fetch_from_registry(self, body: OffsetFetchRequest) -> OffsetFetchResponse:
         wanted = _partitions(body.topics or ())
@@ -170,10 +168,10 @@ class OffsetHandlers:
                     name=name,
                     partitions=[
                         _registry_offset(index, found.get(TopicPartition(name, index)))
-                        for _, index in partitions
+                        for index in numbers
                     ],
                 )
-                for name, partitions in _by_topic(dict.fromkeys(wanted)).items()
+                for name, numbers in by_topic(dict.fromkeys(wanted)).items()
             ]
         )
 
@@ -209,14 +207,12 @@ class OffsetHandlers:
         self, group: OffsetFetchRequestGroup, require_stable: bool, numbers: Iterator[int]
     ) -> Work[OffsetFetchResponseGroup]:
         reader = Committer(group.member_id or UNKNOWN_MEMBER_ID, group.member_epoch)
-        error, fetched = yield from self._fetch(group.group_id, group.topics, reader)
-        unstable = self._unstable(group.group_id, fetched, require_stable)
-        response = OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
-        for name, partitions in _by_topic(fetched).items():
-            topic = OffsetFetchResponseTopics(name=name)
-            response.topics.append(topic)
-            yield from _add_lines(topic, partitions, unstable, ErrorCode.NONE, numbers)
-        return response
+        error, topics = yield from self._fetch(
+            group, require_stable, OffsetFetchResponseTopics, numbers, reader
+        )
+        return OffsetFetchResponseGroup(
+            group_id=group.group_id, error_code=error, topics=list(topics.values())
+        )
 
     def _unstable(
         self, group_id: str, partitions: Iterable[TopicPartition], require_stable: bool
@@ -227,24 +223,35 @@ class OffsetHandlers:
 
     def _fetch(
         self,
-        group_id: str,
-        topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
+        wanted: OffsetFetchRequest | OffsetFetchRequestGroup,
+        require_stable: bool,
+        new_topic: type[TopicT],
+        numbers: Iterator[int],
         reader: Committer = NOBODY,
-    ) -> Work[tuple[ErrorCode, Fetched]]:
-        """The offsets of the topics, or of all that the group has committed."""
-        if topics is not None:
-            return self.coordinator.fetch_offsets(group_id, _partitions(topics), reader)
-        fetched: dict[TopicPartition, CommittedOffset | None] = {}
-        known = self.coordinator.known_partitions(group_id)
+    ) -> Work[tuple[ErrorCode, dict[str, TopicT]]]:
+        """The offsets of the topics, or of all that the group has committed, by topic.
+
+        `numbers` counts the lines of the whole answer, for its pauses.
+        """
+        topics: dict[str, TopicT] = {}
+        group_id, is_all = wanted.group_id, wanted.topics is None
+        known = list(dict.fromkeys(_partitions(wanted.topics or ())))
+        if is_all:
+            known = self.coordinator.known_partitions(group_id)
         for place in range(0, len(known) or 1, LINES_IN_A_SLICE):
-            if place:
-                yield
             some = known[place : place + LINES_IN_A_SLICE]
             error, found = self.coordinator.fetch_offsets(group_id, some, reader)
             if error:
                 return error, {}
-            fetched |= {tp: value for tp, value in found.items() if value is not None}
-        return ErrorCode.NONE, fetched
+            unstable = self._unstable(group_id, some, require_stable)
+            for partition, value in found.items():
+                is_unstable = partition in unstable
+                error = ErrorCode.UNSTABLE_OFFSET_COMMIT if is_unstable else ErrorCode.NONE
+                if value is not None or not is_all:
+                    _add_line(topics, new_topic, partition, None if is_unstable else value, error)
+                if not next(numbers) % LINES_IN_A_SLICE:
+                    yield
+        return ErrorCode.NONE, topics
 
 
 def _commit_response(body: OffsetCommitRequest, errors: Errors) -> OffsetCommitResponse:
@@ -276,38 +283,26 @@ def _partitions(
     ]
 
 
-def _by_topic(fetched: Fetched) -> dict[str, Fetched]:
-    rows = by_topic((partition.topic, (partition, value)) for partition, value in fetched.items())
-    return {topic: dict(of_topic) for topic, of_topic in rows.items()}
-
-
-def _add_lines(
-    topic: ResponseTopic,
-    partitions: Fetched,
-    unstable: Collection[TopicPartition],
+def _add_line(
+    topics: dict[str, TopicT],
+    new_topic: type[TopicT],
+    partition: TopicPartition,
+    value: CommittedOffset | None,
     error: ErrorCode,
-    numbers: Iterator[int],
-) -> Work[None]:
-    """The committed offset, or -1 without an error; neither where it may yet change.
-
-    `numbers` counts the lines of the whole answer, for its pauses.
-    """
-    nothing = CommittedOffset(NO_OFFSET)
-    line_class = LINES[type(topic)]
-    for partition, value in partitions.items():
-        is_unstable = partition in unstable
-        known = nothing if is_unstable or value is None else value
-        topic.partitions.append(
-            line_class(
-                partition_index=partition.partition,
-                committed_offset=known.offset,
-                committed_leader_epoch=known.leader_epoch,
-                metadata=known.metadata,
-                error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if is_unstable else error,
-            )
-        )
-        if not next(numbers) % LINES_IN_A_SLICE:
-            yield
+) -> None:
+    """The committed offset, or -1 where there is none, or none that is known for sure."""
+    topic = topics.get(partition.topic)
+    if topic is None:
+        topic = topics[partition.topic] = new_topic(name=partition.topic)
+    known = NOTHING if value is None else value
+    line = LINES[new_topic](
+        partition_index=partition.partition,
+        committed_offset=known.offset,
+        committed_leader_epoch=known.leader_epoch,
+        metadata=known.metadata,
+        error_code=error,
+    )
+    topic.partitions.append(line)
 
 
 def _registry_offset(index: int, found: int | KafkaError | None) -> OffsetFetchResponsePartition:

@@ -324,7 +324,7 @@ def test_offsets_expire_by_the_state_of_the_group(make, now_ms, expired):
     group.offsets.put(1, T0, CommittedOffset(5, commit_timestamp_ms=50))
     group.offsets.put(2, U0, CommittedOffset(5, commit_timestamp_ms=70))
 
-    assert group.expired_offsets(now_ms, 100) == expired
+    assert group.expired_offsets(now_ms, 100, group.offsets.known()) == expired
 
 
 def test_no_offset_expires_during_a_rebalance_or_where_topics_are_unknown():
@@ -332,15 +332,15 @@ def test_no_offset_expires_during_a_rebalance_or_where_topics_are_unknown():
     group = stable_group()
     group.offsets.put(1, U0, CommittedOffset(5, commit_timestamp_ms=50))
     group.subscribed_topics = None
-    assert group.expired_offsets(10_000, 100) == []
+    assert group.expired_offsets(10_000, 100, [U0]) == []
     group.transition_to(GroupState.PREPARING_REBALANCE, 1)
-    assert group.expired_offsets(10_000, 100) == []
+    assert group.expired_offsets(10_000, 100, [U0]) == []
     emptied = emptied_group(9_999)
     emptied.offsets.put(1, U0, CommittedOffset(5, commit_timestamp_ms=50))
     emptied.state_timestamp_ms = None
 
-    assert emptied.expired_offsets(149, 100) == []
-    assert emptied.expired_offsets(150, 100) == [U0]
+    assert emptied.expired_offsets(149, 100, [U0]) == []
+    assert emptied.expired_offsets(150, 100, [U0, T0]) == [U0]
 
 
 def test_differences_between_memory_and_log_are_named():

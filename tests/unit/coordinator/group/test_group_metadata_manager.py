@@ -12,6 +12,7 @@ from ottla.coordinator.group.group import NOBODY
 from ottla.coordinator.group.group_metadata_manager import WRITE_AGAIN_MS
 from ottla.coordinator.group.group_records import offset_key
 from ottla.coordinator.group.offsets import CommittedOffset
+from ottla.coordinator.group.topic_drops import COST_OF_A_GROUP
 from ottla.errors import ErrorCode
 from ottla.runtime.scheduler import at_once
 from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition, TxnProducer
@@ -245,7 +246,7 @@ def test_offsets_of_topics_that_members_read_do_not_expire(world):
 
 def test_offsets_of_many_groups_expire_in_slices(world, monkeypatch):
     """Groups may go, and others commit, between two slices; what is left is expired."""
-    monkeypatch.setattr(group_coordinator, "OFFSETS_IN_A_SLICE", 4)
+    monkeypatch.setattr(group_coordinator, "OFFSETS_IN_A_SLICE", 2 * COST_OF_A_GROUP)
     for number in range(6):
         world.commit(CommittedOffset(5, commit_timestamp_ms=0), group=f"g{number}")
     manager = world.coordinator.manager
@@ -260,6 +261,31 @@ def test_offsets_of_many_groups_expire_in_slices(world, monkeypatch):
 
     assert at_once(expiry) == 4
     assert world.listed() == restarted(world).listed() == [left[0]]
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "commit", "join", "delete"])
+def test_offsets_of_a_large_group_expire_in_slices(world, monkeypatch, meanwhile):
+    """Each slice goes by the group as it is then; the last one takes the group as well."""
+    monkeypatch.setattr(group_coordinator, "OFFSETS_IN_A_SLICE", 2)
+    old = CommittedOffset(5, commit_timestamp_ms=0)
+    for partition in range(5):
+        world.commit(old, partition=partition)
+    expiry = world.coordinator.expire_offsets()
+    next(expiry)
+    if meanwhile == "commit":
+        world.commit(6, partition=4)
+    elif meanwhile == "join":
+        world.join(version=3)
+    elif meanwhile == "delete":
+        world.delete("g")
+    count = at_once(expiry)
+    world.advance(0)
+
+    left = {"nothing": [], "commit": [4], "join": [2, 3, 4], "delete": []}[meanwhile]
+    assert count == (2 if meanwhile == "delete" else 5 - len(left))
+    assert [n for n in range(5) if world.committed(partition=n) is not None] == left
+    assert world.coordinator.manager.differences(0) == []
+    assert world.listed() == (["g"] if left else [])
 
 
 def test_offsets_in_open_transactions_do_not_expire(world):

@@ -27,7 +27,10 @@ def committed_at(timestamp_ms, expire_timestamp_ms=None):
 
 def expired(offsets, now_ms, subscribed=()):
     """What has expired after 100 ms without a commit."""
-    return offsets.expired(now_ms, 100, lambda value: value.commit_timestamp_ms, subscribed)
+    partitions = offsets.known()
+    return offsets.expired(
+        now_ms, 100, lambda value: value.commit_timestamp_ms, partitions, subscribed
+    )
 
 
 def producer(producer_id=7, epoch=0, session=5):
@@ -290,13 +293,13 @@ def test_offsets_of_deleted_topics_are_gone_at_once_and_owed_to_the_log(tombston
     write = offsets.begin(OffsetsWrite({T0: CommittedOffset(6)}))
     offsets.remove_deleted(offsets.in_topics({"t"}))
     assert offsets.all() == {U0: CommittedOffset(2)}
-    assert offsets.payable_tombstones() == [T1, T0]
+    assert list(offsets.payable_tombstones()) == [T1, T0]
     offsets.delete(tombstone, T0)
     offsets.settle(write, 3)
     offsets.end_transaction(4, 7, commit=True)
 
     assert offsets.all() == {U0: CommittedOffset(2)}
-    assert offsets.payable_tombstones() == ([T1, T0] if tombstone < 3 else [T1])
+    assert list(offsets.payable_tombstones()) == ([T1, T0] if tombstone < 3 else [T1])
     for partition in (T0, T1):
         offsets.delete(6, partition)
     assert not offsets.owed_tombstones
@@ -308,11 +311,11 @@ def test_no_tombstone_is_owed_where_a_new_topic_has_an_offset():
     offsets.remove_deleted(offsets.in_topics({"t"}))
     offsets.put(5, T0, CommittedOffset(0))
     offsets.stage(6, 7, T1, CommittedOffset(0))
-    assert offsets.payable_tombstones() == []
+    assert list(offsets.payable_tombstones()) == []
     assert list(offsets.owed_tombstones) == [T1]
 
     offsets.end_transaction(7, 7, commit=False)
-    assert offsets.payable_tombstones() == [T1]
+    assert list(offsets.payable_tombstones()) == [T1]
 
 
 def test_offset_is_unstable_from_the_write_of_its_transaction_on():

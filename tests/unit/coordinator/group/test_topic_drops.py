@@ -80,3 +80,24 @@ def test_group_that_comes_back_keeps_the_offsets_of_the_new_topic(world, monkeyp
 
     assert world.committed(group="b") == 1
     assert world.coordinator.manager.differences(0) == []
+
+
+@pytest.mark.parametrize("is_asked_for", [False, True])
+def test_offsets_of_a_large_group_are_dropped_in_slices(world, monkeypatch, is_asked_for):
+    """Whoever asks for it in a pause finds none of them, and keeps what is committed then."""
+    monkeypatch.setattr(topic_drops, "OFFSETS_IN_A_STEP", 2)
+    for partition in range(5):
+        world.commit(5, partition=partition)
+        world.commit(6, topic="kept", partition=partition)
+    world.coordinator.manager.drop_topics({"t"})
+    (group,) = world.coordinator.manager.groups()
+    assert len(group.offsets) == 10
+    if is_asked_for:
+        assert world.committed(partition=4) is None
+        world.commit(1, partition=0)
+    world.advance(0)
+
+    found = [world.committed(partition=each) for each in range(5)]
+    assert found == [1 if is_asked_for else None, None, None, None, None]
+    assert [world.committed(topic="kept", partition=each) for each in range(5)] == [6] * 5
+    assert world.coordinator.manager.differences(0) == []

@@ -60,7 +60,7 @@ class World:
         self.registry.start()
 
     def known(self):
-        return self.committed
+        return list(self.committed)
 
     def current(self, is_deleted, partitions):
         return {tp: SimpleNamespace(offset=self.committed[tp]) for tp in partitions}

@@ -280,9 +280,11 @@ class ConsumerGroup(Group):
             return ErrorCode.NONE
         return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
-    def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+    def expired_offsets(
+        self, now_ms: int, retention_ms: int, partitions: Iterable[TopicPartition]
+    ) -> list[TopicPartition]:
         return self.offsets.expired(
-            now_ms, retention_ms, _commit_time, self.subscribed_topics or frozenset()
+            now_ms, retention_ms, _commit_time, partitions, self.subscribed_topics or frozenset()
         )
 
     def _subscribe(self, details: MemberDetails) -> None:

@@ -142,11 +142,11 @@ def test_offsets_of_topics_that_members_read_do_not_expire():
     for place, topic in enumerate(("t", "u")):
         value = CommittedOffset(5, commit_timestamp_ms=50)
         group.offsets.put(place, TopicPartition(topic, 0), value)
-    assert group.expired_offsets(149, 100) == []
-    assert len(group.expired_offsets(150, 100)) == 2
+    assert group.expired_offsets(149, 100, group.offsets.known()) == []
+    assert len(group.expired_offsets(150, 100, group.offsets.known())) == 2
     group.subscribed_topics = frozenset({"t"})
 
-    assert group.expired_offsets(150, 100) == [TopicPartition("u", 0)]
+    assert group.expired_offsets(150, 100, group.offsets.known()) == [TopicPartition("u", 0)]
 
 
 def test_member_has_had_a_partition_of_a_topic_that_the_group_knows():
