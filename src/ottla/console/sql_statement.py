@@ -166,14 +166,19 @@ class NamedField(NamedTuple):
         """The name of the macro that extracts it, as SQL."""
         return quoted_name(self.part + self.pointer)
 
-    def definition(self, kind: str) -> str:
-        """The body of the macro of `v`; a field has that type in the records."""
+    def definition(self, kind: str, is_all_json: bool) -> str:
+        """The body of the macro of `v`; a field has that type in the records.
+
+        Where not all of the column is JSON, each value is looked at once more.
+        """
         if self.part == HEADERS:
             name = quoted_text(".".join(self.path))
             return f"list_filter(v, lambda h: h.key = {name})[-1].value"
         function = "json_extract" if kind == "JSON" else "json_extract_string"
         found = f"{function}(v, {quoted_text(self.pointer)})"
-        return f"CAST(CASE WHEN json_valid(v) THEN {found} END AS {kind})"
+        if not is_all_json:
+            found = f"CASE WHEN json_valid(v) THEN {found} END"
+        return f"CAST({found} AS {kind})"
 
 
 class FieldUse(NamedTuple):

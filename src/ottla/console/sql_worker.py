@@ -60,6 +60,8 @@ ROWS_AT_ONCE: Final = 1_000
 INTEGERS: Final = frozenset({"BIGINT", "UBIGINT"})
 NUMBERS: Final = INTEGERS | {"DOUBLE"}
 CONTAINERS: Final = frozenset({"ARRAY", "OBJECT"})
+NO_JSON: Final = "NO JSON"
+"""The kind of all fields of a text that is none."""
 
 Tables = Sequence["tuple[pa.Table, ReadTopic]"]
 
@@ -120,8 +122,9 @@ def run(
     connection: duckdb.DuckDBPyConnection, statement: SqlStatement, tables: Tables, most: int
 ) -> dict[str, Any]:
     """The rows of a statement whose tables are there."""
-    for field, kind in types_of(connection, statement, tables).items():
-        connection.execute(f"CREATE MACRO {field.macro}(v) AS {field.definition(kind)}")
+    for field, kinds in kinds_of(connection, statement, tables).items():
+        body = field.definition(type_of(kinds), NO_JSON not in kinds)
+        connection.execute(f"CREATE MACRO {field.macro}(v) AS {body}")
     return rows_of(connection.execute(statement.text), most)
 
 
@@ -155,27 +158,29 @@ async def tables_of(job: dict[str, Any], statement: SqlStatement) -> Tables:
     return found
 
 
-def types_of(
+def kinds_of(
     connection: duckdb.DuckDBPyConnection, statement: SqlStatement, tables: Tables
-) -> dict[NamedField, str]:
-    """The types of the fields that a statement names, by all records that were read."""
-    kinds: dict[NamedField, set[str | None]] = {each: set() for each in statement.fields}
+) -> dict[NamedField, set[str]]:
+    """The kinds of JSON that fields have in all records that were read."""
+    kinds: dict[NamedField, set[str]] = {each: set() for each in statement.fields}
     for part in JSON_COLUMNS:
         fields = [each for each in kinds if each.part == part]
         paths = ", ".join(quoted_text(each.pointer) for each in fields)
         for _, topic in tables if fields else ():
             types = f"CASE WHEN json_valid({part}) THEN json_type({part}, [{paths}]) END"
             table = quoted_name(topic.topic)
-            found = connection.execute(f"SELECT DISTINCT {types} FROM {table}")
+            found = connection.execute(
+                f"SELECT DISTINCT {types} FROM {table} WHERE {part} IS NOT NULL"
+            )
             for (row,) in chunks(found):
-                for field, kind in zip(fields, row or (), strict=False):
-                    kinds[field].add(kind)
-    return {each: type_of({kind for kind in found if kind}) for each, found in kinds.items()}
+                for field, kind in zip(fields, row or [NO_JSON] * len(fields), strict=True):
+                    kinds[field] |= {kind} - {None}
+    return kinds
 
 
 def type_of(kinds: set[str]) -> str:
     """The type of a field whose values have these kinds of JSON; text where they are mixed."""
-    kinds = kinds - {"NULL"}
+    kinds = kinds - {"NULL", NO_JSON}
     if kinds and kinds <= INTEGERS:
         return "BIGINT"
     if kinds and kinds <= NUMBERS:

@@ -86,7 +86,8 @@ class TopicTables(NamedTuple):
         await walk.read_all()
         total = sum(span.end - span.start for span in spans.values())
         errors = unreachable | walk.errors
-        return walk.table(), ReadTopic(name, walk.read_records, total, walk.is_all_read, errors)
+        is_whole = walk.is_all_read and not errors
+        return walk.table(), ReadTopic(name, walk.read_records, total, is_whole, errors)
 
 
 def both(

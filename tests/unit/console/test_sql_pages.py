@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pyarrow.parquet as pq
 from sql_world import result
+from users_of_console import at_login, logged_in, users_broker
 from visitor import Visitor, visit
 
 from ottla.console.masks import mask_of
@@ -83,3 +84,23 @@ def test_mistakes_are_said_beside_the_statement(shop, here):
         assert (await visitor.get("/sql.csv")).status == 400
 
     visit(shop.bootstrap_servers, walk)
+
+
+def test_users_read_with_their_own_rights(here):
+    """A topic that a user may not see is none; where the user may not read it, the page says so."""
+    text = quote('select count(*) as n from "alice-orders"')
+
+    async def walk(visitor: Visitor) -> list[tuple[int, str]]:
+        found = []
+        for name in ("alice", "bob", "carol"):
+            browser = await logged_in(visitor, name)
+            answer = await browser.get(f"/sql?q={text}")
+            found.append((answer.status, answer.text))
+        return found
+
+    with users_broker() as broker:
+        alice, bob, carol = at_login(broker, walk)
+    assert (alice[0], "over all 1 record of" in alice[1]) == (200, True)
+    assert (bob[0], "There is no topic alice-orders" in bob[1]) == (404, True)
+    assert "over the newest 0 of 1 records of" in carol[1]
+    assert "Partition 0 of alice-orders could not be read: " in carol[1]
