@@ -35,6 +35,12 @@ def shop() -> Iterator[InProcessBroker]:
 
 
 @pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process of a statement may take long to start, as where many tests run."""
+    monkeypatch.setattr(sql_query, "SEARCH_GRACE_MS", 35_000)
+
+
+@pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Statements are run in this process."""
     monkeypatch.setattr(sql_query, "WORKER", sql_world.HereWorker())

@@ -19,7 +19,7 @@ BY_STATUS = (
 ROWS = [{"status": "error", "n": 15, "ids": 420}, {"status": "ok", "n": 45, "ids": 1350}]
 
 
-def test_statement_runs_in_a_process_of_its_own(shop):
+def test_statement_runs_in_a_process_of_its_own(shop, patient):
     """The page has its rows, and how much it has read."""
 
     async def walk(visitor: Visitor) -> None:

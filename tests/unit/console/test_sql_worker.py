@@ -67,7 +67,7 @@ def test_conditions_leave_records_unread(shop, here):
 
 @pytest.mark.wide
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_statement_ends(shop, text):
+def test_hostile_statement_ends(shop, patient, text):
     """It is refused, or stopped at its limit; the console lives on."""
 
     async def walk(visitor: Visitor) -> None:
