@@ -45,6 +45,8 @@ GROUP_TYPE: Final = "consumergroup"
 REMOTE_INTERVAL_MS: Final = 10_000
 MAX_MARKS: Final = 32
 OFFSETS_IN_A_SLICE: Final = 1000
+PIECES_IN_A_SLICE: Final = 20
+"""Of offsets that may count for nothing, as their topics were deleted."""
 ENDS_AT_ONCE: Final = 5000
 """A request may name 25,000 elements."""
 LARGE_GROUP: Final = 5000
@@ -140,10 +142,13 @@ class ConsumerLag:
         """Forget partitions without committed offsets; ask others for their ends now and then."""
         wanted: dict[TopicPartition, None] = {}
         sums: dict[str, dict[str, int]] = {}
-        slices = self._runtime.slices
+        slices, pieces = self._runtime.slices, 0
         try:
             async for each in slices.over(self.committed(), OFFSETS_IN_A_SLICE):
                 if each is None:
+                    pieces += 1
+                    if not pieces % PIECES_IN_A_SLICE:
+                        await slices.pause()
                     continue
                 wanted[each.topic_partition] = None
                 known = self._lag_of(each)
@@ -167,16 +172,16 @@ class ConsumerLag:
         self._runtime.scheduler.spawn(asking, "ask for the ends of partitions")
 
     def committed(self) -> Iterator[Committed | None]:
-        """Every committed offset; None for a group, which may have none."""
+        """Every committed offset; None now and then, as there may be none in many groups."""
         for group in self._groups.groups():
-            yield None
             yield from self._committed_by(group)
 
-    def _committed_by(self, group: Group) -> Iterator[Committed]:
+    def _committed_by(self, group: Group) -> Iterator[Committed | None]:
         """The offsets of a group, a few at a time: there may be very many, and they change."""
         known = group.offsets.known()
         is_large = len(known) > LARGE_GROUP
-        for place in range(0, len(known), OFFSETS_IN_A_SLICE):
+        for place in range(0, len(known) or 1, OFFSETS_IN_A_SLICE):
+            yield None
             some = known[place : place + OFFSETS_IN_A_SLICE]
             current = group.offsets.current(self._cache.is_deleted, some)
             for topic_partition, found in current.items():
@@ -268,13 +273,14 @@ class ConsumerLag:
     def _sums(self) -> Series:
         """Of large groups those of the last look: a step must not add up so many."""
         for group in self._groups.groups():
-            yield None
             sums = self._large_sums.get(group.group_id)
             if sums is None:
                 sums = {}
-                for each in islice(self._committed_by(group), LARGE_GROUP):
-                    found, topic = self._lag_of(each), each.topic_partition.topic
+                pauses = LARGE_GROUP // OFFSETS_IN_A_SLICE
+                for each in islice(self._committed_by(group), LARGE_GROUP + pauses):
+                    found = self._lag_of(each)
                     if found is not None:
+                        topic = found.topic_partition.topic
                         sums[topic] = sums.get(topic, 0) + found.lag
                     yield None
             for topic, lag in sums.items():
