@@ -1,6 +1,7 @@
 """Latency: one synchronous send, and end to end at a steady 1000 records a second.
 
-The peer is the bare round trip of 100 bytes between two processes over loopback TCP.
+The peer is the bare round trip of 100 bytes between two processes over loopback TCP; of a broker
+that spins (`ottla.network.spin.us`) it is one that does not, in turns.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import socket
+import statistics
 import tempfile
 import threading
 import time
@@ -21,6 +23,7 @@ from ottla.testing.processes import BrokerProcess
 SENDS = 5_000
 STEADY_RECORDS = int(os.environ.get("BENCH_LATENCY_RECORDS", "20000"))
 STEADY_RATE = 1_000
+SPIN_US, SPIN_ROUNDS = 200, 5
 
 
 def percentiles(seconds: Sequence[float]) -> str:
@@ -105,6 +108,27 @@ def end_to_end(bootstrap: str, count: int) -> list[float]:
     return times[warm_up:]
 
 
+def compare_spinning(folder: Path) -> None:
+    """The p50 of a synchronous send to a broker that spins beside one that does not."""
+    sleeping = BrokerProcess(folder / "sleeping").start()
+    spinning = BrokerProcess(folder / "spinning", ottla_network_spin_us=SPIN_US).start()
+    try:
+        rounds = [
+            [
+                statistics.median(synchronous_sends(broker.bootstrap_servers, SENDS))
+                for broker in (sleeping, spinning)
+            ]
+            for _ in range(SPIN_ROUNDS)
+        ]
+    finally:
+        sleeping.stop()
+        spinning.stop()
+    usual, spun = (statistics.median(each) * 1e6 for each in zip(*rounds, strict=True))
+    ratio = statistics.median(spun / usual for usual, spun in rounds)
+    print(f"the same, {SPIN_ROUNDS} rounds in turns            p50 {usual:,.0f} us")
+    print(f"spinning for {SPIN_US} us                  p50 {spun:,.0f} us, x{ratio:.2f}")
+
+
 def main() -> None:
     print(f"machine: bare round trip of 100 B    {percentiles(bare_round_trips(20_000))}")
     with tempfile.TemporaryDirectory() as folder:
@@ -116,6 +140,7 @@ def main() -> None:
             print(f"end to end at {STEADY_RATE} records/s        {percentiles(steady)}")
         finally:
             broker.stop()
+        compare_spinning(Path(folder))
 
 
 if __name__ == "__main__":

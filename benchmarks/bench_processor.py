@@ -27,6 +27,7 @@ from ottla.network.connection import Connection
 from ottla.network.processor import Processor
 from ottla.network.socket_config import SocketConfig
 from ottla.runtime import real_runtime
+from ottla.runtime.serving_loop import ServingLoop
 
 RUNS = int(os.environ.get("BENCH_RUNS", "3"))
 SECONDS = float(os.environ.get("BENCH_SECONDS", "1.0"))
@@ -44,13 +45,8 @@ def answer(connection: Connection, frame: memoryview) -> None:
 
 
 def serve_with_processor(ready: Pipe, size: int) -> None:
-    asyncio.run(_run_processor(ready, size))
-
-
-def serve_with_processor_on_uvloop(ready: Pipe, size: int) -> None:
-    import uvloop
-
-    uvloop.run(_run_processor(ready, size))
+    with asyncio.Runner(loop_factory=ServingLoop) as runner:
+        runner.run(_run_processor(ready, size))
 
 
 async def _run_processor(ready: Pipe, size: int) -> None:
@@ -184,13 +180,12 @@ def measure(server: Server, size: int, depth: int) -> tuple[float, float]:
 def servers() -> dict[str, Server]:
     found: dict[str, Server] = {
         "raw epoll, no framing": serve_with_raw_epoll,
-        "processor on asyncio": serve_with_processor,
+        "processor": serve_with_processor,
         "asyncio Protocol": serve_with_protocol,
     }
     if importlib.util.find_spec("uvloop") is None:
         print("uvloop is not installed: without its lines", file=sys.stderr)
         return found
-    found["processor on uvloop"] = serve_with_processor_on_uvloop
     found["uvloop Protocol"] = serve_with_protocol_on_uvloop
     return found
 

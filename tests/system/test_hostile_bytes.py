@@ -40,7 +40,7 @@ from ottla.protocol.produce import (
 from ottla.protocol.topics import CreatableTopic, CreateTopicsRequest
 from ottla.record.batch_builder import BatchBuilder
 from ottla.record.compression import CompressionType
-from ottla.runtime.descriptor_poller import pollers
+from ottla.runtime.poller import pollers
 from ottla.testing import wait_until
 
 LIMIT_SECONDS = 60

@@ -47,7 +47,7 @@ OTHERS = {
     "runtime/io_thread": "the thread of a client's loop",
     "runtime/java": "the program of Spark and ZooKeeper",
     "runtime/own_folder": "temporary folders of commands",
-    "runtime/thread_poller": "the poller where a system has neither epoll nor kqueue",
+    "runtime/portable_pollers": "the pollers of systems without epoll",
     "server/config_entries": "settings as DescribeConfigs shows them",
     "server/order_messages": "the orders of a controller as messages, for looking up",
     "security/*": "words of certificates, rights, tokens and logins, which clients and tools share",

@@ -410,7 +410,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/runtime/test_poller.py",
         "one contract holds for each poller",
-        "runtime/descriptor_poller runtime/thread_poller",
+        "runtime/portable_pollers",
     ),
     Elsewhere(
         "tests/unit/runtime/test_runtime.py",

@@ -14,7 +14,7 @@ from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
 from ottla.config.config_type import INT, INT_MAX, LIST, LONG, LONG_MAX, STRING
 from ottla.config.rule import at_least, between, one_of
 from ottla.errors import ConfigError
-from ottla.runtime.descriptor_poller import AUTO, POLLERS
+from ottla.runtime.poller import AUTO, POLLERS
 from ottla.structs import EndPoint
 
 SUPPORTED_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -280,6 +280,16 @@ class NetworkConfig(ConfigTable, group=True):
         importance=LOW,
         doc="How the broker asks the operating system which connections are ready: auto is the "
         "first of epoll, kqueue, poll and select that there is. Ottla's own setting.",
+    )
+    ottla_network_spin_us: int = config_key(
+        default=0,
+        type=INT,
+        rule=between(0, 1_000),
+        importance=LOW,
+        doc="For how many microseconds the broker asks again and again for requests before it "
+        "sleeps, once it has answered one. Clients that wait for each answer have it in two thirds "
+        "of the time, for a core that is busy as long as somebody sends: only where the broker has "
+        "cores of its own. Ottla's own setting.",
     )
 
     @classmethod

@@ -21,7 +21,8 @@ from ottla.network.connection import Connection
 from ottla.network.connection_rates import ConnectionRates
 from ottla.network.socket_config import NO_LIMIT, SocketConfig
 from ottla.runtime import Runtime, Timer
-from ottla.runtime.descriptor_poller import READABLE, Poller
+from ottla.runtime.poller import READABLE
+from ottla.runtime.serving_loop import ServedSockets
 from ottla.structs import Value
 
 logger = logging.getLogger(__name__)
@@ -49,13 +50,13 @@ class Acceptor:
         self,
         runtime: Runtime,
         config: SocketConfig,
-        poller: Poller,
+        served: ServedSockets,
         admit: Callable[[socket.socket, Listener, tuple[str, int]], object],
         quietest: Callable[[Listener], Connection | None],
     ) -> None:
         self._runtime = runtime
         self._config = config
-        self._poller = poller
+        self._served = served
         self._admit = admit
         self._quietest = quietest
         self._sockets: dict[int, tuple[socket.socket, Listener]] = {}
@@ -96,7 +97,7 @@ class Acceptor:
         for fd, (endpoint, listener) in list(self._sockets.items()):
             if listener.name == name:
                 if fd in self._watched:
-                    self._poller.unregister(fd)
+                    self._served.unregister(fd)
                     self._watched.discard(fd)
                 del self._sockets[fd]
                 _refuse_from_now_on(endpoint)
@@ -242,10 +243,10 @@ class Acceptor:
             if self._is_full() and self._replaceable_by(listener) is None:
                 wanted = False
             if wanted and fd not in self._watched:
-                self._poller.register(fd, READABLE)
+                self._served.register(fd, READABLE)
                 self._watched.add(fd)
             elif not wanted and fd in self._watched:
-                self._poller.unregister(fd)
+                self._served.unregister(fd)
                 self._watched.discard(fd)
 
 

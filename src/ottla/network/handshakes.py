@@ -19,7 +19,8 @@ from ottla.network.tls_context import ListenerTls
 from ottla.network.tls_transport import TlsSide, TlsTransport
 from ottla.network.transport import Transport
 from ottla.runtime import Runtime, Timer
-from ottla.runtime.descriptor_poller import READABLE, WRITABLE, Poller
+from ottla.runtime.poller import READABLE, WRITABLE
+from ottla.runtime.serving_loop import ServedSockets
 from ottla.security.principal import KafkaPrincipal
 from ottla.security.ssl_principal_mapper import NoMatchingRuleError
 from ottla.structs import Value
@@ -52,13 +53,13 @@ class Handshakes:
     def __init__(
         self,
         runtime: Runtime,
-        poller: Poller,
+        served: ServedSockets,
         timeout_ms: int,
         on_gone: Callable[[str], object],
     ) -> None:
         self.side = TlsSide()
         self._scheduler = runtime.scheduler
-        self._poller = poller
+        self._served = served
         self._timeout_ms = timeout_ms
         self._on_gone = on_gone
         self._by_fd: dict[int, Handshake] = {}
@@ -134,12 +135,12 @@ class Handshakes:
         wanted = WRITABLE if handshake.transport.wants_to_send else READABLE
         if handshake.interest != wanted:
             handshake.interest = wanted
-            self._poller.modify(fd, wanted)
+            self._served.modify(fd, wanted)
 
     def _end(self, fd: int, why: object) -> None:
         handshake = self._by_fd.pop(fd)
         handshake.timer.cancel()
-        self._poller.unregister(fd)
+        self._served.unregister(fd)
         handshake.transport.close()
         host, port = handshake.client
         logger.info(

@@ -1,7 +1,7 @@
-"""The processor: all client sockets of a broker behind one poller of its own, epoll on Linux.
+"""The processor: all client sockets of a broker, in the poller of its loop, epoll on Linux.
 
-The poller's descriptor is a reader of the asyncio loop, so that one `drain` serves every socket
-that is ready, instead of one callback per socket. A turn has six stages, in this order:
+The loop (`ServingLoop`) hands over all sockets that are ready, and one turn serves them, instead of
+one callback per socket. A turn has six stages, in this order:
 
     accept             new clients, and their TLS handshakes
     receive            bytes of sockets that are ready, into one buffer for all of them
@@ -36,7 +36,7 @@ import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ottla.errors import ConfigError, RemoteProtocolError
+from ottla.errors import RemoteProtocolError
 from ottla.network.acceptor import Acceptor, Listener
 from ottla.network.connection import (
     BLOCKED,
@@ -55,53 +55,26 @@ from ottla.network.read_ahead import ReadAhead
 from ottla.network.socket_config import SocketConfig
 from ottla.network.transport import PlainTransport, Transport, tune_socket
 from ottla.runtime import Clock, Runtime
-from ottla.runtime.descriptor_poller import (
-    AUTO,
-    EPOLL,
-    HALF_CLOSED,
-    READABLE,
-    WRITABLE,
-    EpollPoller,
-    Poller,
-    pollers,
-)
+from ottla.runtime.poller import HALF_CLOSED, READABLE, WRITABLE
+from ottla.runtime.serving_loop import MAX_EVENTS, serving_loop
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal
 
 logger = logging.getLogger(__name__)
 
 
-MAX_EVENTS = 512
 RECEIVE_BYTES = 32 * 1024
 TURN_RECEIVE_BYTES = 8 * RECEIVE_BYTES
 # Of large requests and answers: at most so much per connection and turn, and so much per turn.
 LARGE_FRAME_BYTES = 1024 * 1024
 TURN_LARGE_FRAME_BYTES = 2 * LARGE_FRAME_BYTES
 TURN_LARGE_SENDS = 16
-TURNS_AT_ONCE = 8
 TURN_NS = 10_000_000
-"""After so long no other request is begun in a turn, and no other turn is run at once."""
-MOST_UNLOOKED = 31
+"""After so long no other request is begun in a turn."""
 
 IN = READABLE
 OUT = WRITABLE
 # Of a muted client: only that it closes its side.
 QUIET = HALF_CLOSED
-
-
-def open_poller(name: str) -> Poller:
-    """A new poller: the one of that name, or the best that this system has for AUTO.
-
-    ConfigError where the system has none of that name.
-    """
-    found = pollers()
-    chosen = found[0] if name == AUTO else name
-    if chosen not in found:
-        raise ConfigError(f"ottla.network.poller={name}: this system has {', '.join(found)}")
-    if chosen == EPOLL:
-        return EpollPoller()
-    from ottla.runtime.poller import PORTABLE_POLLERS
-
-    return PORTABLE_POLLERS[chosen]()
 
 
 class Traffic:
@@ -167,39 +140,6 @@ class Sent:
             self.on_sent(connection)
 
 
-class Turns:
-    """Runs a turn when the poller reports an event, and more at once for those that came meanwhile.
-
-    The way around the asyncio loop costs as much as a small request. Looking at the poller costs
-    little; but where clients wait for each answer it finds nothing, so that after each time in vain
-    more turns pass without it, up to MOST_UNLOOKED.
-    """
-
-    __slots__ = ("_poller", "_processor", "_unlooked", "_until_look")
-
-    def __init__(self, processor: Processor, poller: Poller) -> None:
-        self._processor, self._poller = processor, poller
-        self._unlooked = self._until_look = 0
-
-    def run(self) -> None:
-        """Run at most TURNS_AT_ONCE: the loop has other work, and timers."""
-        processor, poller = self._processor, self._poller
-        processor.drain()
-        ends_ns = processor.turn_began_ns + TURN_NS
-        for _ in range(TURNS_AT_ONCE - 1):
-            if self._until_look:
-                self._until_look -= 1
-                return
-            if poller.closed or processor.turn_is_due or processor.turn_began_ns > ends_ns:
-                return
-            ready = poller.poll(0, MAX_EVENTS)
-            if not ready:
-                self._unlooked = self._until_look = min(MOST_UNLOOKED, 2 * self._unlooked + 1)
-                return
-            self._unlooked = 0
-            processor.drain(ready)
-
-
 def check_size(connection: Connection, max_frame_bytes: Callable[[int], int]) -> None:
     """Close where a request has begun that is larger than its API allows: it is not received."""
     key, size = connection.frames.begun()
@@ -230,12 +170,12 @@ class Processor:
         self.max_request_bytes, self.tls = config.socket_request_max_bytes, config.tls
         self._on_request, self._complete_delayed = on_request, complete_delayed
         self.identify: Identify | None = None
-        self._poller = open_poller(config.poller)
+        self._sockets = serving_loop().serve(self.drain)
         self._idle_expiry = idle = IdleExpiry(runtime, config.connections_max_idle_ms)
-        self._acceptor = Acceptor(runtime, config, self._poller, self.admit, idle.quietest)
+        self._acceptor = Acceptor(runtime, config, self._sockets, self.admit, idle.quietest)
         self._read_ahead = ReadAhead(runtime.background)
         self._handshakes = Handshakes(
-            runtime, self._poller, config.tls_handshake_timeout_ms, self._acceptor.left
+            runtime, self._sockets, config.tls_handshake_timeout_ms, self._acceptor.left
         )
         self._ahead = self._handshakes.side.ahead
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -251,7 +191,7 @@ class Processor:
         self._ready: list[Connection] = []
         self._to_send: list[Connection] = []
         self._to_close: list[Connection] = []
-        self._in_turn = self.turn_is_due = False
+        self._in_turn = self._is_turn_due = False
 
     @property
     def listeners(self) -> list[Listener]:
@@ -284,7 +224,6 @@ class Processor:
     def start(self) -> None:
         """Serve from now on, on the running asyncio loop."""
         self._loop = asyncio.get_running_loop()
-        self._poller.attach(self._loop, Turns(self, self._poller).run)
         self._acceptor.start()
 
     async def stop(self, timeout_ms: int) -> None:
@@ -293,7 +232,7 @@ class Processor:
         self._handshakes.close()
         self._idle_expiry.stop()
         if self._loop is None:
-            self._poller.close()
+            self._sockets.close()
             return
         self._stopped = self._stopped or self._loop.create_future()
         for connection in self._connections.values():
@@ -304,8 +243,7 @@ class Processor:
         timer = self._scheduler.call_later(timeout_ms, self._close_all)
         await asyncio.shield(self._stopped)
         timer.cancel()
-        self._poller.detach()
-        self._poller.close()
+        self._sockets.close()
 
     def _close_all(self) -> None:
         for connection in self._connections.values():
@@ -315,13 +253,16 @@ class Processor:
 
     def drain(self, ready: Sequence[tuple[int, int]] = ()) -> None:
         """One turn. The order of the stages is the design; see the head of this file."""
-        self.turn_is_due, self._in_turn = False, not self._poller.closed
+        if ready and self._is_turn_due:
+            self._sort(ready)  # for the turn that is due
+            return
+        self._is_turn_due, self._in_turn = False, not self._sockets.is_closed
         if not self._in_turn:
             return  # a turn was due when the processor stopped
         self.turn_began_ns = self._clock.monotonic_ns()
         self._now_ms = self.turn_began_ns // 1_000_000
         try:
-            self._poll(ready)
+            self._sort(ready)
             self._accept()
             self._receive()
             self._handle()
@@ -337,27 +278,26 @@ class Processor:
 
     def _schedule_turn(self) -> None:
         """Have another turn soon, although no socket may have anything to say."""
-        if not self.turn_is_due and self._loop is not None:
-            self.turn_is_due = True
+        if not self._is_turn_due and self._loop is not None:
+            self._is_turn_due = True
             self._loop.call_soon(self.drain)
 
-    def _poll(self, ready: Sequence[tuple[int, int]]) -> None:
-        """Sort the ready connections; not before all connections of the last poll were read from.
+    def _sort(self, ready: Sequence[tuple[int, int]]) -> None:
+        """Sort the ready connections; where some of the last turn are left, bytes can wait.
 
-        New clients do not wait for that, nor for a long list of connections that are ready: the
-        backlog overflows within milliseconds when all clients come back at once, and the kernel of
-        a client that found no room asks again after a second.
+        New clients cannot, nor behind many that are ready: the backlog overflows within
+        milliseconds, and the kernel of a client that found no room asks again after a second.
         """
-        if not ready and not self._readable:
-            ready = self._poller.poll(0, MAX_EVENTS)
-        if self._readable or len(ready) == MAX_EVENTS:
+        has_rest = bool(self._readable)
+        if ready and (has_rest or len(ready) == MAX_EVENTS):
             self._acceptable.update(dict.fromkeys(self._acceptor.watched))
         for fd, events in ready:
             connection = self._connections.get(fd)
             if connection is None:
                 self._acceptable[fd] = None
             elif events == IN and not connection.muted:
-                self._readable.append(connection)
+                if not has_rest:
+                    self._readable.append(connection)
             else:
                 self._sort_out(connection, events)
 
@@ -401,7 +341,7 @@ class Processor:
         """Serve a client that the acceptor has let in; after its handshake, where TLS is wanted."""
         try:
             local = tune_socket(endpoint, self._config.socket_send_buffer_bytes)
-            self._poller.register(endpoint.fileno(), IN)
+            self._sockets.register(endpoint.fileno(), IN)
         except OSError:  # it has gone already, or the poller takes no more
             endpoint.close()
             self._acceptor.left(client[0])
@@ -608,7 +548,7 @@ class Processor:
         to_close, self._to_close = self._to_close, []
         for connection in to_close:
             fd = connection.transport.fileno()
-            self._poller.unregister(fd)
+            self._sockets.unregister(fd)
             connection.transport.close()
             connection.frames.clear()
             connection.outgoing.clear()
@@ -658,4 +598,4 @@ class Processor:
     def _watch(self, connection: Connection, interest: int) -> None:
         if connection.interest != interest:
             connection.interest = interest
-            self._poller.modify(connection.transport.fileno(), interest)
+            self._sockets.modify(connection.transport.fileno(), interest)

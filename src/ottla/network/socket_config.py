@@ -9,7 +9,6 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.network.listener_security import BrokerLogins
 from ottla.network.tls_context import BrokerTls, ListenerTls
 from ottla.runtime import Clock
-from ottla.runtime.descriptor_poller import AUTO
 from ottla.runtime.network import USE_SYSTEM_DEFAULT
 from ottla.structs import Value, field
 
@@ -48,9 +47,6 @@ class SocketConfig(Value, frozen=True):
     sasl: Mapping[str, SaslListener] = field(default_factory=dict)
     """By listener; clients of the others need not log in."""
 
-    poller: str = AUTO
-    """One of `descriptor_poller.POLLERS`, or AUTO for the best that the system has."""
-
     tls_handshake_timeout_ms: int = 10_000
     turn_max_accepts: int = 512
     turn_max_requests: int = 512
@@ -79,7 +75,6 @@ def network_config(config: BrokerConfig, tls: BrokerTls, logins: BrokerLogins) -
         quota_window_num=config.quota_window_num,
         quota_window_size_seconds=config.quota_window_size_seconds,
         connections_max_idle_ms=config.connections_max_idle_ms,
-        poller=config.ottla_network_poller,
         inter_broker_listener_name=config.inter_broker_listener_name,
         tls=tls.listeners,
         sasl=logins.listeners,

@@ -70,10 +70,16 @@ def stack_of(thread_id: int) -> str:
 class IoThread:
     """A thread that runs a loop until `close`. It is a daemon: it never keeps a process alive."""
 
-    def __init__(self, name: str, *, is_started: bool = True) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        is_started: bool = True,
+        new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+    ) -> None:
         """Without `is_started` it starts with `begin_with`."""
         self.name = name
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_loop()
         self.runtime = real_runtime(self._loop)
         self._is_closed = False
         self._is_ended_by_caller = False

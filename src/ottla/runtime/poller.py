@@ -1,104 +1,70 @@
-"""Pollers of systems without epoll: kqueue, poll and select, with epoll's meaning of events.
+"""A poller finds the sockets that are ready to be read from or written to.
 
-    kqueue   macOS and the BSDs. Its descriptor is watched by the asyncio loop, as epoll's is.
-    poll     other systems. It has no descriptor: a thread waits, and has the loop look.
-    select   where there is no poll. It knows only which sockets can be read from or written to.
-
-A client that waits for its response, and sends no more, is reported by epoll as HALF_CLOSED,
-by kqueue as EV_EOF, and by poll where the system has POLLRDHUP. Elsewhere the broker finds a client
-that has gone when its answer is due, as Kafka's does.
+The numbers are those of epoll, so that its events are passed on as they are.
 """
 
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from ottla.runtime.descriptor_poller import (
-    FAILED,
-    HALF_CLOSED,
-    HUNG_UP,
-    READABLE,
-    WRITABLE,
-    DescriptorPoller,
-    Poller,
-)
-from ottla.runtime.thread_poller import PollWaiter, SelectWaiter, ThreadPoller
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+READABLE: Final = 0x0001
+WRITABLE: Final = 0x0004
+FAILED: Final = 0x0008
+HUNG_UP: Final = 0x0010
+HALF_CLOSED: Final = 0x2000
+"""The peer sends no more; reported also behind bytes that are not read."""
+AUTO: Final = "auto"
+EPOLL: Final = "epoll"
+POLLERS: Final = (EPOLL, "kqueue", "poll", "select")
+"""The calls of systems that tell which sockets are ready, the best first."""
 
 
-class KqueuePoller(DescriptorPoller):
-    """One filter for each direction that matters of a socket.
+class Poller(Protocol):
+    """The calls of `select.epoll`, with its meaning of them, level-triggered.
 
-    The filter for reading reports that the peer has closed its side (EV_EOF), and errors (in
-    `fflags`), behind unread bytes too. Where bytes are not wanted it is edge-triggered (EV_CLEAR),
-    so that they are reported once. To add it again begins with an event of the present state.
+    FAILED and HUNG_UP are reported of every socket that is registered, also where nothing is asked
+    for. A socket is unregistered before it is closed.
     """
 
-    __slots__ = ("_calls", "_interests", "_kqueue", "closed")
+    @property
+    def register(self) -> Callable[[int, int], object]: ...
 
-    def __init__(self, calls: Any = select) -> None:
-        self._calls = calls
-        self._kqueue = calls.kqueue()
-        self._interests: dict[int, int] = {}
-        self.closed = False
-        super().__init__(self._kqueue.fileno())
+    @property
+    def modify(self) -> Callable[[int, int], object]: ...
 
-    def close(self) -> None:
-        self.closed = True
-        self._kqueue.close()
+    @property
+    def unregister(self) -> Callable[[int], object]: ...
 
-    def register(self, fd: int, events: int) -> None:
-        self._change(self._filters(fd, events, self._calls.KQ_EV_ADD))
-        self._interests[fd] = events
+    @property
+    def poll(self) -> Callable[[float | None, int], list[tuple[int, int]]]:
+        """The ready sockets, each with its events, once there are some.
 
-    def modify(self, fd: int, events: int) -> None:
-        removed = self._filters(fd, self._interests[fd], self._calls.KQ_EV_DELETE)
-        self._change([*removed, *self._filters(fd, events, self._calls.KQ_EV_ADD)])
-        self._interests[fd] = events
+        It waits for so many seconds, without an end for None. At most so many sockets are reported
+        as the second argument says, the others next time.
+        """
+        ...
 
-    def unregister(self, fd: int) -> None:
-        self._change(self._filters(fd, self._interests.pop(fd), self._calls.KQ_EV_DELETE))
-
-    def poll(self, timeout: float, max_events: int) -> list[tuple[int, int]]:
-        """The ready sockets; the two filters of one are two events of kqueue, and one of ours."""
-        ready: dict[int, int] = {}
-        for event in self._kqueue.control(None, max_events, timeout):
-            events = self._events_of(event)
-            if events:
-                ready[event.ident] = ready.get(event.ident, 0) | events
-        return list(ready.items())
-
-    def _filters(self, fd: int, interest: int, action: int) -> list[Any]:
-        calls = self._calls
-        changes = []
-        if interest & WRITABLE:
-            changes.append(calls.kevent(fd, calls.KQ_FILTER_WRITE, action))
-        if interest & READABLE:
-            changes.append(calls.kevent(fd, calls.KQ_FILTER_READ, action))
-        elif not interest & WRITABLE:
-            changes.append(calls.kevent(fd, calls.KQ_FILTER_READ, action | calls.KQ_EV_CLEAR))
-        return changes
-
-    def _change(self, changes: list[Any]) -> None:
-        self._kqueue.control(changes, 0, 0)
-
-    def _events_of(self, event: Any) -> int:
-        calls = self._calls
-        interest = self._interests[event.ident]
-        is_end = event.flags & calls.KQ_EV_EOF
-        if event.filter == calls.KQ_FILTER_WRITE:
-            return WRITABLE | (HUNG_UP if is_end else 0)
-        events = interest & READABLE
-        if is_end:
-            events |= interest & HALF_CLOSED
-            if event.fflags:
-                events |= FAILED | HUNG_UP
-        return events
+    def close(self) -> None: ...
 
 
-PORTABLE_POLLERS: Final[Mapping[str, Callable[[], Poller]]] = {
-    "kqueue": KqueuePoller,
-    "poll": lambda: ThreadPoller(PollWaiter),
-    "select": lambda: ThreadPoller(SelectWaiter),
-}
+class EpollPoller:
+    """Linux's. The calls are its own, without a frame of ours around them."""
+
+    __slots__ = ("close", "modify", "poll", "register", "unregister")
+
+    def __init__(self) -> None:
+        epoll = select.epoll()
+        self.register: Callable[[int, int], object] = epoll.register
+        self.modify: Callable[[int, int], object] = epoll.modify
+        self.unregister: Callable[[int], object] = epoll.unregister
+        self.poll: Callable[[float | None, int], list[tuple[int, int]]] = epoll.poll
+        self.close: Callable[[], None] = epoll.close
+
+
+def pollers() -> tuple[str, ...]:
+    """Those of POLLERS that this system has, the best first."""
+    return tuple(name for name in POLLERS if hasattr(select, name))

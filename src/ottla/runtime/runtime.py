@@ -55,7 +55,7 @@ class Runtime(Value, frozen=True):
 def real_runtime(
     loop: asyncio.AbstractEventLoop, background_workers: int = BACKGROUND_WORKERS
 ) -> Runtime:
-    """The runtime of the machine, on an asyncio loop (uvloop's is as good)."""
+    """The runtime of the machine, on an asyncio loop."""
     clock = SystemClock()
     return Runtime(
         clock=clock,

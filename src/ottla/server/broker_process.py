@@ -7,9 +7,11 @@ import gc
 import logging
 import signal
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.runtime import BACKGROUND_WORKERS, FullCollections, real_runtime
+from ottla.runtime.serving_loop import ServingLoop, open_poller
 from ottla.server.broker import Broker
 from ottla.structs import EndPoint
 from ottla.version import __version__
@@ -59,5 +61,7 @@ async def serve(config: BrokerConfig, on_ready: OnReady | None = None) -> int:
 
 def run_broker(config: BrokerConfig, on_ready: OnReady | None = None) -> int:
     """Run a broker in this process until a signal stops it; returns the exit status."""
-    with asyncio.Runner() as runner:
+    poller = open_poller(config.ottla_network_poller)
+    loop_factory = partial(ServingLoop, poller, config.ottla_network_spin_us)
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(serve(config, on_ready))

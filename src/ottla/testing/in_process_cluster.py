@@ -13,6 +13,7 @@ from typing import Any, Final, Self, TypeVar
 from ottla.registry.session_tree import SessionTree
 from ottla.runtime import SystemClock
 from ottla.runtime.io_thread import IoThread
+from ottla.runtime.serving_loop import ServingLoop
 from ottla.server.broker import Broker
 from ottla.structs import OFFSETS_TOPIC, ElectionType, TopicPartition
 from ottla.testing.in_process_broker import STOP_LIMIT_MS, broker_settings
@@ -103,7 +104,7 @@ class InProcessCluster(LiveBrokers):
         """Start all; the first one becomes the controller. Returns when all serve clients."""
         if self._thread is not None:
             raise RuntimeError("the cluster runs already")
-        thread = IoThread("ottla-cluster", is_started=False)
+        thread = IoThread("ottla-cluster", is_started=False, new_loop=ServingLoop)
         thread.begin_with(self._start_all())
         self._thread = thread
         return self

@@ -156,12 +156,11 @@ def test_broker_imports_nothing_that_it_does_not_need():
         "ottla.record.columns",
         "ottla.record.rows",
         "ottla.registry.zookeeper",
-        "ottla.runtime.poller",
+        "ottla.runtime.portable_pollers",
         "ottla.extensions.rights.access_checks",
         "pandas",
         "pyarrow",
         "pyspark",
-        "uvloop",
     }
 
     assert not unneeded.intersection(shown)

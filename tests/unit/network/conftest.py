@@ -1,8 +1,7 @@
-"""A processor and its clients, on every loop and every poller there is."""
+"""A processor and its clients, on every poller there is."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -10,38 +9,24 @@ import kqueue_calls
 import pytest
 from network_world import NetworkWorld
 
-from ottla.network import processor
-from ottla.runtime.poller import PORTABLE_POLLERS, KqueuePoller
+from ottla.runtime.poller import Poller
+from ottla.runtime.portable_pollers import KqueuePoller, PollPoller
+from ottla.runtime.serving_loop import open_poller
 
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
-try:
-    import uvloop
-except ImportError:
-    pass  # an optional extra: without it there is one loop to test
-else:
-    LOOPS["uvloop"] = uvloop.new_event_loop
-
-
-KINDS = {
-    **{name: (loop, "auto") for name, loop in LOOPS.items()},
-    "kqueue": (asyncio.new_event_loop, "kqueue"),
-    "poll": (asyncio.new_event_loop, "poll"),
+POLLERS: dict[str, Callable[[], Poller]] = {
+    "best": open_poller,
+    "kqueue": partial(KqueuePoller, kqueue_calls),
+    "poll": PollPoller,
 }
 
 
-@pytest.fixture(params=KINDS)
-def new_world(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., NetworkWorld]]:
+@pytest.fixture(params=POLLERS)
+def new_world(request: pytest.FixtureRequest) -> Iterator[Callable[..., NetworkWorld]]:
     """Makes a processor with settings of its own."""
     worlds: list[NetworkWorld] = []
-    new_loop, poller = KINDS[request.param]
-    if poller == "kqueue" and poller not in processor.pollers():
-        monkeypatch.setattr(processor, "pollers", lambda: ("kqueue",))
-        monkeypatch.setitem(PORTABLE_POLLERS, "kqueue", partial(KqueuePoller, kqueue_calls))
 
     def make(**config: object) -> NetworkWorld:
-        worlds.append(NetworkWorld(new_loop, poller=poller, **config))
+        worlds.append(NetworkWorld(POLLERS[request.param](), **config))
         return worlds[-1]
 
     yield make

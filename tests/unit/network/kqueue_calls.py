@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import select
-import socket
 from dataclasses import dataclass
 from select import epoll  # also where a test takes it from the module
 
@@ -28,8 +27,6 @@ class kevent:  # noqa: N801 - the name of Python's
     filter: int = KQ_FILTER_READ
     flags: int = KQ_EV_ADD
     fflags: int = 0
-    data: int = 0
-    udata: int = 0
 
 
 class kqueue:  # noqa: N801 - the name of Python's
@@ -41,9 +38,6 @@ class kqueue:  # noqa: N801 - the name of Python's
         for each in self._by_filter.values():
             self._both.register(each.fileno(), select.EPOLLIN)
         self.closed = False
-
-    def fileno(self) -> int:
-        return self._both.fileno()
 
     def close(self) -> None:
         self.closed = True
@@ -57,7 +51,7 @@ class kqueue:  # noqa: N801 - the name of Python's
             self._change(change)
         if not max_events:
             return []
-        assert timeout == 0, "the fake does not wait"
+        self._both.poll(timeout)
         found = [
             self._event(number, fd, events)
             for number, each in self._by_filter.items()
@@ -86,15 +80,4 @@ class kqueue:  # noqa: N801 - the name of Python's
         if events & select.EPOLLERR:
             error = errno.ECONNRESET
         flags = KQ_EV_EOF if events & ends else 0
-        return kevent(fd, number, flags, error, unread(fd))
-
-
-def unread(fd: int) -> int:
-    """How many bytes wait in a socket, as far as a look shows."""
-    endpoint = socket.socket(fileno=fd)
-    try:
-        return len(endpoint.recv(1 << 16, socket.MSG_PEEK | socket.MSG_DONTWAIT))
-    except OSError:  # none, an error, or a socket that listens
-        return 0
-    finally:
-        endpoint.detach()
+        return kevent(fd, number, flags, error)

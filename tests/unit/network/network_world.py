@@ -15,6 +15,8 @@ from ottla.network.processor import Processor
 from ottla.network.socket_config import SocketConfig
 from ottla.network.transport import Transport
 from ottla.runtime import DelayedOperation, Runtime, SocketNetwork
+from ottla.runtime.poller import Poller
+from ottla.runtime.serving_loop import ServingLoop
 from ottla.testing import MemoryDisk, MockBackground, MockClock, MockScheduler, wait_until
 
 PATIENCE_S = 100
@@ -69,8 +71,8 @@ class Client(socket.socket):
 class NetworkWorld:
     """Processor, clients and time. Requests are answered by `answer`: an echo by default."""
 
-    def __init__(self, new_loop: Callable[[], asyncio.AbstractEventLoop], **config: object) -> None:
-        self.loop = new_loop()
+    def __init__(self, poller: Poller | None = None, **config: object) -> None:
+        self.loop = ServingLoop(poller)
         self.clock = MockClock()
         self.scheduler = MockScheduler(self.clock)
         self.runtime = Runtime(
@@ -87,14 +89,14 @@ class NetworkWorld:
         self.connections: list[Connection] = []
         self.polls: list[Poll] = []
         self.complete_delayed: Callable[[], object] = lambda: None
-        self.processor = Processor(
-            self.runtime, self.config, self.on_request, self.on_complete_delayed
-        )
         self.clients: list[Client] = []
-        self.port = self.processor.listen("PLAINTEXT", "127.0.0.1", 0).port
         self.loop.run_until_complete(self._start())
 
     async def _start(self) -> None:
+        self.processor = Processor(
+            self.runtime, self.config, self.on_request, self.on_complete_delayed
+        )
+        self.port = self.processor.listen("PLAINTEXT", "127.0.0.1", 0).port
         self.processor.start()
 
     def on_request(self, connection: Connection, request: memoryview) -> None:
@@ -138,11 +140,13 @@ class NetworkWorld:
         return client
 
     def turn(self, count: int = 3) -> None:
-        """Let the loop look at its sockets, also where a thread would tell it to, later."""
+        """Let the loop look at its sockets."""
         for _ in range(count):
-            if self.config.poller == "poll":
-                self.loop.call_soon(self.processor.drain)
             self.loop.run_until_complete(asyncio.sleep(0))
+
+    def look(self) -> None:
+        """One look at the sockets, and the turn for those that are ready."""
+        self.loop._selector.select(0)
 
     def until(self, condition: Callable[[], object], what: str = "what the loop brings") -> None:
         """Turn the loop until something has happened: a busy kernel may deliver later."""
@@ -210,7 +214,7 @@ class NetworkWorld:
     def close(self) -> None:
         for client in self.clients:
             client.close()
-        if not self.processor._poller.closed:
+        if not self.processor._sockets.is_closed:
             stopping = self.loop.create_task(self.processor.stop(0))
             self.turn(1)
             self.advance(0)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import socket
 import struct
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from network_world import NetworkWorld, frame
@@ -16,14 +14,7 @@ from network_world import NetworkWorld, frame
 from ottla.errors import RemoteProtocolError
 from ottla.network.connection import Connection
 from ottla.network.frame_buffer import MAX_POOLED_BYTES, lasting
-from ottla.network.processor import (
-    IN,
-    MOST_UNLOOKED,
-    TURN_LARGE_SENDS,
-    TURN_NS,
-    TURNS_AT_ONCE,
-    Turns,
-)
+from ottla.network.processor import TURN_LARGE_SENDS, TURN_NS
 from ottla.network.transport import PROBE_SECONDS
 from ottla.runtime import FileRegion
 from ottla.testing import MemoryDisk
@@ -651,7 +642,7 @@ def test_stop_can_be_called_again_with_an_earlier_deadline(world: NetworkWorld) 
 
 def test_processor_that_was_never_started_can_be_stopped() -> None:
     """A broker may fail between opening its listeners and serving them."""
-    world = NetworkWorld(asyncio.new_event_loop)
+    world = NetworkWorld()
     world.close()
 
     assert len(world.processor.connections) == 0
@@ -755,89 +746,3 @@ def test_throttled_connection_is_closed_at_once_when_the_broker_stops(world: Net
     world.receive(client, 7)
     world.loop.run_until_complete(world.processor.stop(60_000))
     assert world.is_closed(client)
-
-
-class Looks:
-    """The poller of a processor's turns: some of its looks find a client, which has gone again."""
-
-    def __init__(self) -> None:
-        self.world = NetworkWorld(asyncio.new_event_loop)
-        self.world.complete_delayed = self._count_turn
-        self.found: list[bool] = []
-        self.looks = self.turns = self.turn_ms = 0
-        self.closed = self.leaves_work = False
-
-    def _count_turn(self) -> None:
-        self.turns += 1
-        self.world.clock.advance(self.turn_ms)
-        self.world.processor.turn_is_due = self.leaves_work
-
-    def poll(self, timeout: float, max_events: int) -> list[tuple[int, int]]:
-        self.looks += 1
-        is_found = bool(self.found) and self.found.pop(0)
-        return [(next(iter(self.world.processor._acceptor.watched)), IN)] * is_found
-
-
-@pytest.fixture
-def looks() -> Iterator[Looks]:
-    poller = Looks()
-    yield poller
-    poller.world.processor.turn_is_due = False
-    poller.world.close()
-
-
-@pytest.fixture
-def turns(looks: Looks) -> Turns:
-    return Turns(looks.world.processor, looks)
-
-
-def test_long_turns_do_not_follow_at_once(turns: Turns, looks: Looks) -> None:
-    """The loop has other work: no turn begins after so long."""
-    looks.found = [True] * 100
-    looks.turn_ms = TURN_NS // 2_000_000
-    turns.run()
-
-    assert looks.turns == 4
-
-
-def test_turns_follow_at_once_until_a_look_finds_nothing(turns: Turns, looks: Looks) -> None:
-    """As long as more has come."""
-    looks.found = [True, True, False]
-    turns.run()
-
-    assert looks.turns == 3
-
-
-def test_loop_has_its_turn_while_more_has_come(turns: Turns, looks: Looks) -> None:
-    """After so many turns of the processor."""
-    looks.found = [True] * 100
-    turns.run()
-    assert looks.turns == TURNS_AT_ONCE
-    turns.run()
-    assert looks.turns == 2 * TURNS_AT_ONCE
-
-
-def test_looks_in_vain_become_rare_and_one_that_finds_makes_them_frequent(
-    turns: Turns, looks: Looks
-) -> None:
-    """Clients that wait for each answer do not pay for a look at each request."""
-    for _ in range(10 * (MOST_UNLOOKED + 1)):
-        turns.run()
-    assert looks.looks < 16
-
-    looks.found = [True] * 3
-    for _ in range(MOST_UNLOOKED + 1):
-        turns.run()
-    assert not looks.found
-
-
-@pytest.mark.parametrize("reason", ["leaves_work", "closed"])
-def test_turn_that_leaves_work_or_closes_the_poller_is_the_last(
-    turns: Turns, looks: Looks, reason: str
-) -> None:
-    """What a turn leaves over comes after all else that the loop has to do."""
-    looks.found = [True]
-    setattr(looks, reason, True)
-    turns.run()
-
-    assert (looks.turns, looks.looks) == (1, 0)

@@ -14,11 +14,11 @@ import pytest
 from ottla import Consumer, Producer, TopicPartition
 from ottla.errors import ConfigError
 from ottla.network import tls_transport, transport
-from ottla.network.processor import open_poller
 from ottla.network.transport import PROBE_SECONDS, probe
 from ottla.runtime import LocalDisk
-from ottla.runtime.descriptor_poller import EpollPoller, pollers
-from ottla.runtime.poller import KqueuePoller
+from ottla.runtime.poller import EpollPoller, pollers
+from ottla.runtime.portable_pollers import KqueuePoller
+from ottla.runtime.serving_loop import open_poller
 from ottla.testing import InProcessBroker
 
 OS_CALLS = ("posix_fadvise", "preadv", "sendfile", "RWF_NOWAIT")

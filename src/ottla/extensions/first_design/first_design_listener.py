@@ -73,7 +73,6 @@ class FirstDesignListener:
         sockets = SocketConfig(
             socket_request_max_bytes=min(config.socket_request_max_bytes, MAX_REQUEST_BYTES),
             connections_max_idle_ms=config.connections_max_idle_ms,
-            poller=config.ottla_network_poller,
             **connection_limits(config),
         )
         self._processor = Processor(runtime, sockets, self.on_request)
