@@ -64,19 +64,19 @@ tidy: $(READY)  ## the limits of the house: sizes, arrows, banned calls, docstri
 	$(NICE) $(VENV)/bin/pytest tests/tidy
 
 # Three sessions of about the same length, which `make test` has run side by side.
-CONNECT := $(addprefix tests/unit/,connect mirror)
-ABOVE := $(addprefix tests/unit/,cli console pipelines site spark streams testing warehouse)
+CONNECT := $(addprefix tests/unit/,connect mirror testing warehouse)
+ABOVE := $(addprefix tests/unit/,cli console pipelines site spark streams)
 
 unit: unit-core unit-connect unit-above  ## one room at a time, in three sessions
 
 unit-core: $(READY)
-	$(LATER) $(VENV)/bin/pytest tests/unit -m "not spark" $(addprefix --ignore=,$(CONNECT) $(ABOVE))
+	nice -n 3 $(VENV)/bin/pytest tests/unit -m "not spark" $(addprefix --ignore=,$(CONNECT) $(ABOVE))
 
 unit-connect: $(READY)
-	nice -n 3 $(VENV)/bin/pytest $(CONNECT) -m "not spark"
+	$(SOON) $(VENV)/bin/pytest $(CONNECT) -m "not spark"
 
 unit-above: $(READY)
-	nice -n 3 $(VENV)/bin/pytest $(ABOVE) -m "not spark"
+	$(SOON) $(VENV)/bin/pytest $(ABOVE) -m "not spark"
 
 property: $(READY)  ## hypothesis, and parity with independent implementations
 	$(LATER) $(VENV)/bin/pytest tests/property tests/wire

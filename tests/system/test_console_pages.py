@@ -353,6 +353,7 @@ def test_nothing_of_a_record_runs(visit):
     assert "run" not in page.title()
 
 
+@pytest.mark.wide
 def test_topics_are_filtered_as_one_types(visit):
     """The focus stays in the field, the address follows, and the list is of what fits."""
     page = visit("/topics")
@@ -378,6 +379,7 @@ def test_journey_from_a_search_to_a_record_and_its_key(visit):
     assert "only that one was read" in page.inner_text(".found-line")
 
 
+@pytest.mark.wide
 def test_records_are_followed_as_they_come(visit, broker):
     """They appear above the others, also after the tab was away."""
     page = visit("/t/orders/records")
@@ -436,6 +438,7 @@ def test_theme_is_chosen_and_kept(visit):
     page.wait_for_selector("html:not([data-theme])")
 
 
+@pytest.mark.wide
 def test_keys_lead_to_the_search_box_and_through_rows(visit):
     """A page can be used without a mouse."""
     page = visit("/topics")
@@ -481,6 +484,7 @@ def test_journey_from_a_group_that_is_behind_to_its_cause_and_back(visit):
     assert page.locator("button.danger").is_disabled()
 
 
+@pytest.mark.wide
 def test_offsets_are_reset_by_the_plan_that_was_seen(visit, broker):
     """And the message says so, on the group's page."""
     page = visit("/group/reset?id=nightly&topic=orders&to=shift-by&value=2")
@@ -493,6 +497,7 @@ def test_offsets_are_reset_by_the_plan_that_was_seen(visit, broker):
     assert {each.offset for each in offsets.values()} == {5}
 
 
+@pytest.mark.wide
 def test_series_is_pinned_as_a_plot(visit):
     """By a link; its address is one to send to somebody."""
     page = visit("/metrics?q=bytesin")

@@ -185,6 +185,7 @@ def site_page(folder: Path, refresh_s: int) -> str:
     return (folder / "page.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", some(some(PIPELINES)))
 def test_report_is_seen_by_everyone(looked_at, name):
     """No violation of axe-core's rules, no word on the console, no request, nothing cut off."""
@@ -206,6 +207,7 @@ def test_site_is_seen_by_everyone(looked_at, tmp_path, state):
     assert looked_at(f"site-{state}", html) == []
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("theme", some(["light", "dark"]))
 def test_fault_of_one_view_is_found(looked_at, theme):
     """Words that only one scheme hides, and elements that only a narrow screen shows."""

@@ -524,6 +524,7 @@ def test_script_without_options_shows_them(reader, script):
     assert reader.fails(f"bin/{script}").startswith(f"usage: ottla {SCRIPTS[script][0]}")
 
 
+@pytest.mark.wide
 def test_servers_in_the_background_are_stopped(reader):
     """-daemon and its file; the stop scripts end all servers of this installation, and no others.
 

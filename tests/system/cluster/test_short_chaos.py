@@ -69,6 +69,7 @@ def world(zookeeper, tmp_path):
         world.close()
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(STORY_LIMIT_S)
 def test_load_survives_blow_after_blow(world):
     """Lost answers, a lost session, a one-way cut, a kill: each record is there once, in order."""

@@ -18,6 +18,7 @@ NAMES = (
 )
 
 
+@pytest.mark.wide
 def test_tests_of_the_page_pass(tmp_path):
     """An app on FastStream meets lost answers, dead letters, and instances that die."""
     pytest.importorskip("faststream", reason="faststream is not installed")

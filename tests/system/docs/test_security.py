@@ -27,6 +27,7 @@ def reader(tmp_path: Path) -> Iterator[PageReader]:
         gc.collect()
 
 
+@pytest.mark.wide
 def test_page_on_security_is_true(reader: PageReader, monkeypatch: pytest.MonkeyPatch) -> None:
     """From top to bottom; in the end the records of all four producers are there."""
     monkeypatch.chdir(reader.folder)

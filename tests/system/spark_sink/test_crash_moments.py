@@ -32,6 +32,7 @@ def test_each_record_is_there_once_whatever_dies(sink, way, moment):
     assert sink.values() == ROWS
 
 
+@pytest.mark.wide
 def test_dying_again_and_again_changes_nothing(sink):
     """A run may die where the one before it died, or earlier."""
     moments = ["driver is deciding", "driver has decided", "some are committed"]

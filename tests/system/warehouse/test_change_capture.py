@@ -35,6 +35,7 @@ UNUSED = {
 }
 
 
+@pytest.mark.wide
 def test_what_changes_nothing_has_a_reason(spark):
     """Records are changes or left out; each of these has its reason, and none has two."""
     values = [*USED, *UNUSED]

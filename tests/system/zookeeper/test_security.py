@@ -107,6 +107,7 @@ def write_and_read(broker: InProcessBroker) -> None:
         assert "t" in admin.list_topics()
 
 
+@pytest.mark.wide
 def test_connection_is_encrypted(server, certificates):
     """By TLS of 1.2, Kafka's default, and by 1.3."""
     for protocol in ("TLSv1.2", "TLSv1.3"):

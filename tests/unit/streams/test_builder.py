@@ -25,6 +25,7 @@ def doubled(page: Page) -> Page:
     return Page(page.path, page.hits * 2)
 
 
+@pytest.mark.wide
 def test_expressions_and_python_do_the_same(spark):
     """Each operation by SQL and by Python; everything goes to its topic."""
     builder = StreamsBuilder("app")
