@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
-from ottla.cli.command_error import UsageError
+from ottla.cli.command_error import CommandError, UsageError, require_packages
 from ottla.cli.options import (
     Options,
     add_bootstrap_server,
@@ -14,15 +15,6 @@ from ottla.cli.options import (
     add_repeated,
     check_action,
     forbid_with,
-)
-from ottla.cli.warehouse_loading import load
-from ottla.cli.warehouse_tables import (
-    compact_table,
-    query,
-    require_deltalake,
-    rewind,
-    show_history,
-    vacuum_table,
 )
 
 if TYPE_CHECKING:
@@ -104,18 +96,20 @@ class WarehouseCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         action: str = arguments.action
         check_options(arguments)
-        if action == "load":
-            return load(arguments, terminal)
+        require_for(action)
+        from ottla.cli.warehouse_loading import load
+        from ottla.cli.warehouse_tables import ACTIONS
 
-        require_deltalake()
-        actions = {
-            "rewind": rewind,
-            "compact": compact_table,
-            "vacuum": vacuum_table,
-            "history": show_history,
-            "query": query,
-        }
-        return actions[action](arguments, terminal)
+        return (ACTIONS | {"load": load})[action](arguments, terminal)
+
+
+def require_for(action: str) -> None:
+    """Raise CommandError unless the packages of an action are installed: all but load do without
+    Spark, and without Java."""
+    if action == "load":
+        require_packages("deltalake")
+    elif find_spec("deltalake") is None:
+        raise CommandError("deltalake missing: pip install 'ottla[spark]'")
 
 
 def check_options(arguments: Namespace) -> None:

@@ -8,18 +8,28 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.cli.command_error import CommandError, UsageError, require_packages, spark_failures
+from deltalake.exceptions import DeltaError
+
+from ottla.cli.command_error import CommandError, UsageError, spark_failures
 from ottla.cli.options import bootstrap_server, key_values, one_of
 from ottla.cli.terminal import Progress, Terminal, check_reachable, interruptible
 from ottla.config.connect_config import SPARK_CONF
+from ottla.pipelines.execution import Start
 from ottla.pipelines.runner import spark_session
+from ottla.spark.data_loss import DataLossError
+from ottla.spark.lookup import OffsetLookup
+from ottla.spark.options import OptionError
+from ottla.warehouse.delta import DeltaHome
+from ottla.warehouse.delta_maintenance import compact
+from ottla.warehouse.layout import Layout
+from ottla.warehouse.plain_parquet import ParquetHome
 from ottla.warehouse.table_location import Place, WarehouseError
+from ottla.warehouse.warehouse_load import DEFAULT_NAME, Loaded, LoadOptions, WarehouseLoad
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from ottla.warehouse.loads import Table
-    from ottla.warehouse.warehouse_load import Loaded, LoadOptions, WarehouseLoad
 
 
 def place_of(arguments: Namespace) -> Place:
@@ -29,8 +39,6 @@ def place_of(arguments: Namespace) -> Place:
 
 def source_options(arguments: Namespace, start: str, option: str) -> dict[str, str]:
     """Brokers, topics and starting offsets, as options of Spark's source."""
-    from ottla.pipelines.execution import Start
-
     topics = (
         {"subscribe": arguments.topic}
         if one_of(arguments, ("--topic", "--topics")) == "--topic"
@@ -54,14 +62,6 @@ DEFAULT_LOG = "warehouse-spark.log"
 
 def load(arguments: Namespace, terminal: Terminal) -> int:
     """Load, and print a line for each commit and one for all of them."""
-    require_packages("deltalake")
-    from ottla.spark.data_loss import DataLossError
-    from ottla.spark.lookup import OffsetLookup
-    from ottla.spark.options import OptionError
-    from ottla.warehouse.delta import DeltaHome
-    from ottla.warehouse.plain_parquet import ParquetHome
-    from ottla.warehouse.warehouse_load import WarehouseLoad
-
     options = load_options(arguments)
     check_reachable(bootstrap_server(arguments))
     log = Path(arguments.spark_log or DEFAULT_LOG)
@@ -91,10 +91,6 @@ def load(arguments: Namespace, terminal: Terminal) -> int:
 
 def load_options(arguments: Namespace) -> LoadOptions:
     """The load that is asked for; mistakes are reported before anything is started."""
-    from ottla.spark.options import OptionError
-    from ottla.warehouse.layout import Layout
-    from ottla.warehouse.warehouse_load import DEFAULT_NAME, LoadOptions
-
     layout = Layout(
         fields=arguments.fields or "",
         partition_by=arguments.partition_by or "none",
@@ -160,10 +156,6 @@ class Compaction:
         self._commits = 0
 
     def after_commit(self) -> None:
-        from deltalake.exceptions import DeltaError
-
-        from ottla.warehouse.delta_maintenance import compact
-
         self._commits += 1
         if self._commits % self._every:
             return

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from deltalake.exceptions import DeltaError
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.options import bootstrap_server
 from ottla.cli.terminal import Terminal, check_reachable
 from ottla.cli.warehouse_loading import place_of, source_options
 from ottla.pipelines.tables import ResultTable
+from ottla.spark.lookup import OffsetLookup
+from ottla.spark.options import SourceOptions
+from ottla.warehouse.delta import DeltaHome, history, sql
+from ottla.warehouse.delta_maintenance import DEFAULT_RETENTION_H, compact, vacuum
+from ottla.warehouse.plain_parquet import ParquetHome
 from ottla.warehouse.table_location import WarehouseError
+from ottla.warehouse.warehouse_load import DEFAULT_NAME
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 DEFAULT_LIMIT = 20
 PRINTED_ROWS = 1000
@@ -33,18 +41,9 @@ FACTS = (
 )
 
 
-def require_deltalake() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("deltalake") is None:
-        raise CommandError("deltalake missing: pip install 'ottla[spark]'")
-
-
 @contextmanager
 def table_failures() -> Iterator[None]:
     """Turn the exceptions of tables and delta-rs into one line."""
-    from deltalake.exceptions import DeltaError
-
     try:
         yield
     except (WarehouseError, DeltaError) as error:
@@ -53,11 +52,6 @@ def table_failures() -> Iterator[None]:
 
 def rewind(arguments: Namespace, terminal: Terminal) -> int:
     """Remove rows and reset offsets in one commit; the next load continues from there."""
-    from ottla.spark.lookup import OffsetLookup
-    from ottla.spark.options import SourceOptions
-    from ottla.warehouse.delta import DeltaHome
-    from ottla.warehouse.warehouse_load import DEFAULT_NAME
-
     options = SourceOptions.for_batch(source_options(arguments, arguments.to, "--to"))
     check_reachable(bootstrap_server(arguments))
     lookup = OffsetLookup(options)
@@ -75,8 +69,6 @@ def rewind(arguments: Namespace, terminal: Terminal) -> int:
 
 
 def compact_table(arguments: Namespace, terminal: Terminal) -> int:
-    from ottla.warehouse.delta_maintenance import compact
-
     with table_failures():
         done = compact(place_of(arguments), arguments.target_size)
     terminal.print(f"{done.files_before} files became {done.files_after}")
@@ -84,9 +76,6 @@ def compact_table(arguments: Namespace, terminal: Terminal) -> int:
 
 
 def vacuum_table(arguments: Namespace, terminal: Terminal) -> int:
-    from ottla.warehouse.delta_maintenance import DEFAULT_RETENTION_H, vacuum
-    from ottla.warehouse.plain_parquet import ParquetHome
-
     hours = DEFAULT_RETENTION_H if arguments.retain_hours is None else arguments.retain_hours
     with table_failures():
         place = place_of(arguments)
@@ -102,8 +91,6 @@ def vacuum_table(arguments: Namespace, terminal: Terminal) -> int:
 
 
 def show_history(arguments: Namespace, terminal: Terminal) -> int:
-    from ottla.warehouse.delta import history
-
     with table_failures():
         commits = history(place_of(arguments), arguments.limit or DEFAULT_LIMIT)
     for each in commits:
@@ -120,8 +107,6 @@ def show_history(arguments: Namespace, terminal: Terminal) -> int:
 
 def query(arguments: Namespace, terminal: Terminal) -> int:
     """The rows that an SQL query finds, as text."""
-    from ottla.warehouse.delta import sql
-
     with table_failures():
         place = place_of(arguments)
         try:
@@ -135,3 +120,12 @@ def query(arguments: Namespace, terminal: Terminal) -> int:
             raise CommandError(f"--sql: {error}") from error
     terminal.print(ResultTable(found.column_names, found.to_pylist()).as_text(PRINTED_ROWS))
     return 0
+
+
+ACTIONS: Final[dict[str, Callable[[Namespace, Terminal], int]]] = {
+    "rewind": rewind,
+    "compact": compact_table,
+    "vacuum": vacuum_table,
+    "history": show_history,
+    "query": query,
+}
