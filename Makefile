@@ -17,7 +17,7 @@ OTTLA := $(PIP) --no-build-isolation --no-deps -e .
 # What is imported is compiled then, and kept: to compile all packages takes longer than a demo.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo site test lint types tidy deletions unit unit-core unit-connect unit-above property simulation simulate clients system spark peers \
+.PHONY: help demo site test lint types tidy deletions unit unit-core unit-connect unit-console unit-above property simulation simulate clients system spark peers \
         bench bench-peers soak chaos dist docs lock clean compiled pure test-compiled
 
 help:  ## what can be made
@@ -45,7 +45,7 @@ JOBS ?= $(shell echo $$((5 * $$(nproc 2>/dev/null || echo 2))))
 SOON  := nice -n 1
 LATER := nice -n 5
 NICE  := nice -n 8
-DEFAULT := lint spark system unit-above unit-connect clients simulation unit-core property types tidy
+DEFAULT := lint spark system unit-above unit-console unit-connect clients simulation unit-core property types tidy
 
 test: $(READY)  ## every default test
 	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync=target $(DEFAULT)
@@ -63,17 +63,20 @@ deletions: $(READY)  ## each feature, and each room above the clients, deleted f
 tidy: $(READY)  ## the limits of the house: sizes, arrows, banned calls, docstrings
 	$(NICE) $(VENV)/bin/pytest tests/tidy
 
-# Three sessions of about the same length, which `make test` has run side by side.
+# Sessions of about the same length, which `make test` has run side by side.
 CONNECT := $(addprefix tests/unit/,connect mirror testing warehouse)
-ABOVE := $(addprefix tests/unit/,cli console pipelines site spark streams)
+ABOVE := $(addprefix tests/unit/,cli pipelines site spark streams)
 
-unit: unit-core unit-connect unit-above  ## one room at a time, in three sessions
+unit: unit-core unit-connect unit-console unit-above  ## one room at a time, in four sessions
 
 unit-core: $(READY)
-	nice -n 3 $(VENV)/bin/pytest tests/unit -m "not spark" $(addprefix --ignore=,$(CONNECT) $(ABOVE))
+	nice -n 3 $(VENV)/bin/pytest tests/unit -m "not spark" $(addprefix --ignore=,$(CONNECT) tests/unit/console $(ABOVE))
 
 unit-connect: $(READY)
 	$(SOON) $(VENV)/bin/pytest $(CONNECT) -m "not spark"
+
+unit-console: $(READY)
+	$(SOON) $(VENV)/bin/pytest tests/unit/console -m "not spark"
 
 unit-above: $(READY)
 	$(SOON) $(VENV)/bin/pytest $(ABOVE) -m "not spark"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sources import ROOT
 
-SESSIONS = {"test": 9, "test-compiled": 5}
+SESSIONS = {"test": 10, "test-compiled": 5}
 TARGETS = pytest.mark.parametrize("target", SESSIONS)
 
 
