@@ -64,8 +64,8 @@ tidy: $(READY)  ## the limits of the house: sizes, arrows, banned calls, docstri
 	$(NICE) $(VENV)/bin/pytest tests/tidy
 
 # Sessions of about the same length, which `make test` has run side by side.
-CONNECT := $(addprefix tests/unit/,connect mirror testing warehouse)
-ABOVE := $(addprefix tests/unit/,cli pipelines site spark streams)
+CONNECT := tests/unit/connect
+ABOVE := $(addprefix tests/unit/,cli mirror pipelines site spark streams testing warehouse)
 
 unit: unit-core unit-connect unit-console unit-above  ## one room at a time, in four sessions
 
