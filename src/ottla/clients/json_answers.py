@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 
-KINDS: Final = {dict: "an object", list: "a list", int: "a number", str: "a text"}
+KINDS: Final = {
+    dict: "an object",
+    list: "a list",
+    int: "a number",
+    str: "a text",
+    bool: "a boolean",
+}
 
 
 class OddAnswerError(ValueError):

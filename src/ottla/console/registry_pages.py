@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from ottla.clients.json_answers import OddAnswerError, json_object, part, text_of, texts_of
 from ottla.console.page import ConsolePage, Data, Visit
 from ottla.console.refusals import NotFound, Refused
 from ottla.runtime.http_calls import (
@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     from ottla.console.console_settings import ConsoleSettings
 
 MOST_BYTES: Final = 1024 * 1024
+FACTS: Final[dict[str, type[Any]]] = {
+    "path": str,
+    "data": str,
+    "is_hidden": bool,
+    **dict.fromkeys(("version", "children_version", "children_count", "data_length"), int),
+    **dict.fromkeys(("created_id", "modified_id", "created_ms", "modified_ms"), int),
+    "is_ephemeral": bool,
+    "number_of_children": int,
+}
+"""The facts of a node, in the order of a broker's answer."""
 NOT_OTTLA: Final = "has no registry: a broker of Ottla shows it, and no JMX exporter"
 
 
@@ -69,15 +79,16 @@ def request_of(metrics: str, path: str) -> HttpRequest:
 def node_of(answer: HttpAnswer, url: str) -> dict[str, Any]:
     """The node of an answer; NotFound or Refused, with the broker's reason, where there is none."""
     try:
-        node = json.loads(answer.body)
-    except (ValueError, RecursionError):
-        node = None
-    if isinstance(node, dict) and "error" in node:
-        reason = str(node["error"])
-        raise NotFound(reason) if answer.status == 404 else Refused(reason, answer.status)
-    if answer.status not in SUCCESS or not isinstance(node, dict) or "children" not in node:
+        found = json_object(answer.body)
+        if answer.status in SUCCESS and "children" in found:
+            facts = {name: part(found, name, kind) for name, kind in FACTS.items()}
+            return facts | {"children": texts_of(found, "children")}
+        reason = text_of(found, "error")
+    except OddAnswerError:
+        reason = ""
+    if not reason or answer.status in SUCCESS:
         raise Refused(f"{shown_url(url)} {NOT_OTTLA}", 502)
-    return node
+    raise NotFound(reason) if answer.status == 404 else Refused(reason, answer.status)
 
 
 def way_to(path: str) -> list[PathPart]:

@@ -97,6 +97,12 @@ def test_listener_without_password_shows_it_to_its_own_machine(broker):
         (404, b"404: Not Found", Refused),
         (200, b"# HELP x", Refused),
         (200, b"[]", Refused),
+        (200, b'{"error": "none"}', Refused),
+        (200, b'{"children": 5}', Refused),
+        (200, b'{"children": [5]}', Refused),
+        (200, b'{"children": [], "data": {}}', Refused),
+        (200, b'{"children": [], "version": null}', Refused),
+        (200, b'{"children": [], "is_hidden": 5}', Refused),
     ],
 )
 def test_other_answers_are_reasons(status, body, error):
