@@ -289,7 +289,7 @@ class Processor:
         milliseconds, and the kernel of a client that found no room asks again after a second.
         """
         has_rest = bool(self._readable)
-        if ready and (has_rest or len(ready) == MAX_EVENTS):
+        if ready and (has_rest or len(ready) > MAX_EVENTS // 2):
             self._acceptable.update(dict.fromkeys(self._acceptor.watched))
         for fd, events in ready:
             connection = self._connections.get(fd)

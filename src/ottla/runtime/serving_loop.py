@@ -36,14 +36,12 @@ class ServingLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, poller: Poller | None = None, spin_us: int = 0) -> None:
         """With `spin_us` it asks again for so long, once it has served, before it sleeps."""
-        self._poller = poller or open_poller()
-        self._shared = SharedSelector(self._poller, spin_us)
-        self._shared.on_error = self.call_exception_handler
+        self._shared = SharedSelector(poller or open_poller(), spin_us)
         super().__init__(self._shared)
 
     def serve(self, on_ready: Callable[[Ready], object]) -> ServedSockets:
         """A set of sockets; whenever some are ready the loop's thread calls `on_ready`."""
-        return ServedSockets(self._poller, on_ready, self._shared.served)
+        return ServedSockets(self._shared, on_ready)
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -91,14 +89,12 @@ class ServedSockets:
 
     __slots__ = ("_all", "_poller", "fds", "is_closed", "modify", "on_ready")
 
-    def __init__(
-        self, poller: Poller, on_ready: Callable[[Ready], object], others: list[ServedSockets]
-    ) -> None:
-        self._poller, self._all = poller, others
+    def __init__(self, selector: SharedSelector, on_ready: Callable[[Ready], object]) -> None:
+        self._poller, self._all = selector.poller, selector.served
         self.on_ready, self.is_closed = on_ready, False
         self.fds: set[int] = set()
-        self.modify = poller.modify
-        others.append(self)
+        self.modify = self._poller.modify
+        self._all.append(self)
 
     def register(self, fd: int, events: int) -> None:
         """Watch a socket for events; OSError where the system takes no more."""
@@ -123,16 +119,15 @@ class SharedSelector(selectors.BaseSelector):
     """asyncio's view of the poller: its own descriptors, and a wait that serves the others."""
 
     def __init__(self, poller: Poller, spin_us: int) -> None:
-        self._poller, self._spin_ns = poller, spin_us * 1000
+        self.poller, self._spin_ns = poller, spin_us * 1000
         self._keys: dict[int, selectors.SelectorKey] = {}
         self.served: list[ServedSockets] = []
-        self.on_error: Callable[[dict[str, Any]], object] = lambda context: None
         self.is_wanted = False
         """Something was scheduled on the loop since it began to wait."""
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         fd = number_of(fileobj)
-        self._poller.register(fd, EVENTS[events])
+        self.poller.register(fd, EVENTS[events])
         key = self._keys[fd] = selectors.SelectorKey(fileobj, fd, events, data)
         return key
 
@@ -140,13 +135,13 @@ class SharedSelector(selectors.BaseSelector):
         fd = number_of(fileobj)
         key = self._keys.pop(fd)
         with contextlib.suppress(OSError):  # it was closed
-            self._poller.unregister(fd)
+            self.poller.unregister(fd)
         return key
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Wait, serving the sockets of others, until there is something for the loop."""
         self.is_wanted = False
-        poll, keys, wait_s = self._poller.poll, self._keys, timeout
+        poll, keys, wait_s = self.poller.poll, self._keys, timeout
         ends_s = time.monotonic() + timeout if timeout else 0.0
         ready = poll(wait_s, MAX_EVENTS)
         while ready:
@@ -167,7 +162,7 @@ class SharedSelector(selectors.BaseSelector):
         ready: Ready = []
         ends_ns = time.monotonic_ns() + self._spin_ns
         while not ready and time.monotonic_ns() < ends_ns:
-            ready = self._poller.poll(0, MAX_EVENTS)
+            ready = self.poller.poll(0, MAX_EVENTS)
         return ready
 
     def _serve(self, ready: Ready) -> None:
@@ -184,11 +179,12 @@ class SharedSelector(selectors.BaseSelector):
                     served.on_ready(own)
             except Exception as error:
                 self.is_wanted = True
-                self.on_error({"message": "serving ready sockets failed", "exception": error})
+                context = {"message": "serving ready sockets failed", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(context)
 
     def close(self) -> None:
         self._keys.clear()
-        self._poller.close()
+        self.poller.close()
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
         return self._keys

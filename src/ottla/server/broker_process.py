@@ -59,9 +59,12 @@ async def serve(config: BrokerConfig, on_ready: OnReady | None = None) -> int:
     return 1 if broker.log_dir_failures.is_fatal else 0
 
 
+def new_loop(config: BrokerConfig) -> ServingLoop:
+    """The loop for a broker of these settings; ConfigError without the poller that they name."""
+    return ServingLoop(open_poller(config.ottla_network_poller), config.ottla_network_spin_us)
+
+
 def run_broker(config: BrokerConfig, on_ready: OnReady | None = None) -> int:
     """Run a broker in this process until a signal stops it; returns the exit status."""
-    poller = open_poller(config.ottla_network_poller)
-    loop_factory = partial(ServingLoop, poller, config.ottla_network_spin_us)
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
+    with asyncio.Runner(loop_factory=partial(new_loop, config)) as runner:
         return runner.run(serve(config, on_ready))

@@ -13,6 +13,7 @@ import json
 import logging
 import tarfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self
@@ -21,9 +22,8 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.known_keys import family_of
 from ottla.runtime import Disk, LocalDisk
 from ottla.runtime.io_thread import IoThread
-from ottla.runtime.poller import AUTO
-from ottla.runtime.serving_loop import ServingLoop, open_poller
 from ottla.server.broker import Broker
+from ottla.server.broker_process import new_loop
 from ottla.testing.live_brokers import (
     BrokerLife,
     CollectorPause,
@@ -110,14 +110,12 @@ class InProcessBroker(LiveBrokers):
         if self.is_running:
             raise RuntimeError("the broker runs already")
         self.kill()  # the rest of one whose disk has failed
-        thread = IoThread("ottla-broker", is_started=False, new_loop=self._new_loop)
+        loop = partial(new_loop, BrokerConfig.parse(self.settings))
+        thread = IoThread("ottla-broker", is_started=False, new_loop=loop)
         self._life = thread.begin_with(self._start())
         self._thread = thread
         self.port = self._life.broker.end_points[0].port
         return self
-
-    def _new_loop(self) -> ServingLoop:
-        return ServingLoop(open_poller(str(self.settings.get("ottla.network.poller", AUTO))))
 
     async def _start(self) -> BrokerLife:
         address = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}"}

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
+from ottla.config.broker_config import BrokerConfig
 from ottla.registry.session_tree import SessionTree
 from ottla.runtime import SystemClock
 from ottla.runtime.io_thread import IoThread
-from ottla.runtime.serving_loop import ServingLoop
 from ottla.server.broker import Broker
+from ottla.server.broker_process import new_loop
 from ottla.structs import OFFSETS_TOPIC, ElectionType, TopicPartition
 from ottla.testing.in_process_broker import STOP_LIMIT_MS, broker_settings
 from ottla.testing.live_brokers import (
@@ -104,7 +106,8 @@ class InProcessCluster(LiveBrokers):
         """Start all; the first one becomes the controller. Returns when all serve clients."""
         if self._thread is not None:
             raise RuntimeError("the cluster runs already")
-        thread = IoThread("ottla-cluster", is_started=False, new_loop=ServingLoop)
+        loop = partial(new_loop, BrokerConfig.parse(self.settings))
+        thread = IoThread("ottla-cluster", is_started=False, new_loop=loop)
         thread.begin_with(self._start_all())
         self._thread = thread
         return self

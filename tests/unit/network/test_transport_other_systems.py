@@ -19,7 +19,7 @@ from ottla.runtime import LocalDisk
 from ottla.runtime.poller import EpollPoller, pollers
 from ottla.runtime.portable_pollers import KqueuePoller
 from ottla.runtime.serving_loop import open_poller
-from ottla.testing import InProcessBroker
+from ottla.testing import InProcessBroker, InProcessCluster
 
 OS_CALLS = ("posix_fadvise", "preadv", "sendfile", "RWF_NOWAIT")
 COUNT = 20
@@ -80,11 +80,12 @@ def test_best_poller_of_the_system_is_taken(monkeypatch):
     best.close()
 
 
-def test_poller_that_the_system_lacks_is_named():
+@pytest.mark.parametrize("kind", [InProcessBroker, InProcessCluster])
+def test_poller_that_the_system_lacks_is_named(kind):
     """With those that it has."""
     with (
         pytest.raises(ConfigError, match=r"ottla\.network\.poller=kqueue: this system has epoll"),
-        InProcessBroker(ottla_network_poller="kqueue"),
+        kind(ottla_network_poller="kqueue"),
     ):
         pass
 
