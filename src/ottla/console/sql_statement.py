@@ -1,8 +1,7 @@
 """A SELECT over topics, checked: its topics, how little of each it needs, and its fields of JSON.
 
-DuckDB parses it. Of the tree (`json_serialize_sql`) only those kinds of nodes and table functions
-are let through that are listed here, since DuckDB's SQL also reads files, loads code and has
-settings. The tree has the place of each name in the text, in bytes, so that these are rewritten:
+DuckDB parses it, and `sql_tree` says what its tree may have. That has the place of each name in the
+text, in bytes, so that these are rewritten:
 
 | written | for DuckDB |
 |---|---|
@@ -16,23 +15,35 @@ settings. The tree has the place of each name in the text, in bytes, so that the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from ottla.console.conditions import COMPARE, Conjunct
+from ottla.console.conditions import Conjunct
 from ottla.console.moments import moment_ms
 from ottla.console.refusals import Refused
+from ottla.console.sql_tree import (
+    Node,
+    alias_of,
+    check,
+    comparisons,
+    is_by_place,
+    kind_of,
+    names_of,
+    nodes,
+    sources_of,
+    table_of,
+)
 from ottla.record.columnar import HEADERS
-
-Node = Mapping[str, Any]
 
 LONGEST: Final = 10_000
 MOST_FIELDS: Final = 50
 NOWHERE: Final = 2**64 - 1
 """The place of a name that DuckDB has added."""
 TOKEN: Final = re.compile(
-    r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\$\$.*?\$\$|--[^\n]*|/\*.*?\*/|\w+|\S", re.DOTALL
+    r"[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|(\$\w*\$).*?\1"
+    r"|--[^\n]*|/\*.*?\*/|\w+|\S",
+    re.DOTALL,
 )
 BEFORE_A_COLUMN: Final = frozenset(
     [
@@ -64,81 +75,13 @@ BEFORE_A_COLUMN: Final = frozenset(
         "%",
     ]
 )
-EXPRESSIONS: Final = frozenset(
-    [
-        "BETWEEN",
-        "CASE",
-        "CAST",
-        "COLLATE",
-        "COLUMN_REF",
-        "COMPARISON",
-        "CONJUNCTION",
-        "CONSTANT",
-        "FUNCTION",
-        "LAMBDA",
-        "LAMBDA_REF",
-        "OPERATOR",
-        "POSITIONAL_REFERENCE",
-        "STAR",
-        "SUBQUERY",
-        "TYPE",
-        "WINDOW",
-    ]
-)
-"""Classes of expressions."""
-KINDS: Final = frozenset(
-    [
-        "SELECT_NODE",
-        "SET_OPERATION_NODE",
-        "CTE_NODE",
-        "RECURSIVE_CTE_NODE",
-        "BASE_TABLE",
-        "JOIN",
-        "SUBQUERY",
-        "EMPTY",
-        "EXPRESSION_LIST",
-        "TABLE_FUNCTION",
-        "PIVOT",
-        "ORDER_MODIFIER",
-        "LIMIT_MODIFIER",
-        "LIMIT_PERCENT_MODIFIER",
-        "DISTINCT_MODIFIER",
-        "ORDER_DEFAULT",
-        "ASCENDING",
-        "DESCENDING",
-    ]
-)
-"""Types of all other nodes."""
-TABLE_FUNCTIONS: Final = frozenset({"unnest", "range", "generate_series", "json_each", "json_tree"})
-FORBIDDEN: Final = frozenset(
-    [
-        "current_setting",
-        "getenv",
-        "getvariable",
-        "json_deserialize_sql",
-        "json_serialize_plan",
-        "nextval",
-        "currval",
-        "pg_sleep",
-        "setseed",
-        "setval",
-        "sleep_ms",
-        "write_log",
-    ]
-)
-"""Functions that wait, have effects, or say something of the process."""
 MACRO: Final = re.compile(r'"((?:key|value|headers)/[^"]+)"\([^()]*\)')
 """A macro of a field in the words of DuckDB."""
+CAPITALS: Final = re.compile(r"\^[0-9a-f]+$")
+"""What the name of a macro has behind that of its field."""
 JSON_COLUMNS: Final = ("key", "value")
-SIGNS: Final = {
-    "COMPARE_EQUAL": "=",
-    "COMPARE_GREATERTHAN": ">",
-    "COMPARE_GREATERTHANOREQUALTO": ">=",
-    "COMPARE_LESSTHAN": "<",
-    "COMPARE_LESSTHANOREQUALTO": "<=",
-}
-TURNED: Final = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
-assert TURNED.keys() <= COMPARE.keys()
+COLUMNS: Final = frozenset({"partition", "offset", "timestamp", *JSON_COLUMNS, HEADERS})
+"""The columns of a topic."""
 
 
 class Edit(NamedTuple):
@@ -163,8 +106,15 @@ class NamedField(NamedTuple):
 
     @property
     def macro(self) -> str:
-        """The name of the macro that extracts it, as SQL."""
-        return quoted_name(self.part + self.pointer)
+        """The name of the macro that extracts it, as SQL.
+
+        DuckDB tells no capital letters in names, so a number says behind them which they are.
+        """
+        name = self.part + self.pointer
+        capitals = "".join("01"[each != each.lower()] for each in name)
+        if "1" in capitals or "^" in name:
+            name += f"^{int(capitals, 2):x}"
+        return quoted_name(name)
 
     def definition(self, kind: str, is_all_json: bool) -> str:
         """The body of the macro of `v`; a field has that type in the records.
@@ -186,9 +136,17 @@ class FieldUse(NamedTuple):
 
     start: int
     end: int
-    column: str
-    """The column as SQL, with its table where that is named."""
+    table: str
+    """That of the column where it is named."""
+    name: str
+    """That of the column."""
     field: NamedField
+
+    @property
+    def words(self) -> str:
+        """The field as SQL."""
+        column = ".".join(map(quoted_name, filter(None, (self.table, self.name))))
+        return f"{self.field.macro}({column})" if self.field.path else column
 
 
 class SqlStatement(NamedTuple):
@@ -247,18 +205,6 @@ def with_offset_quoted(text: str) -> str:
     return TOKEN.sub(quoted, text)
 
 
-def nodes(tree: Any) -> Iterator[Node]:
-    """All nodes of a tree."""
-    left = [tree]
-    while left:
-        found = left.pop()
-        if isinstance(found, dict):
-            yield found
-            left += found.values()
-        elif isinstance(found, list):
-            left += found
-
-
 class SelectReader:
     """Reads the tree of one statement."""
 
@@ -271,7 +217,8 @@ class SelectReader:
         self._tables: dict[str, list[list[Conjunct]]] = {}
         self._edits: dict[int, Edit] = {}
         self._fields: set[NamedField] = set()
-        self._aliases: set[str] = set()
+        self._aliases: dict[str, bool] = {}
+        """Names of tables in small letters, and whether they are topics."""
 
     def statement(self) -> SqlStatement:
         """The whole statement."""
@@ -279,16 +226,19 @@ class SelectReader:
         for node in found:
             check(node)
             self._named |= {each["key"].lower() for each in node.get("cte_map", {}).get("map", ())}
-            self._aliases |= {alias_of(node)} - {""}
         for node in found:
-            if node.get("type") == "SELECT_NODE":
+            if alias := alias_of(node):
+                table = table_of(node).lower()
+                self._aliases[alias] = bool(table) and table not in self._named
+            if kind_of(node) == "SELECT_NODE":
                 self._read_select(node)
-            elif node.get("type") == "BASE_TABLE":
+            elif kind_of(node) == "BASE_TABLE":
                 self._tables.setdefault(self._topic(node), [])
             self._read_times(node)
         self._read_fields()
         columns = {name for node in found for name in names_of(node)}
-        needs_headers = HEADERS in columns or any(each.get("class") == "STAR" for each in found)
+        has_rows = any(each.get("class") == "STAR" for each in found) or columns & {*self._aliases}
+        needs_headers = HEADERS in columns or bool(has_rows)
         tables = {name: reads or [[]] for name, reads in self._tables.items()}
         named, fields = frozenset(self._named), frozenset(self._fields)
         return SqlStatement(self._rewritten(), tables, named, fields, needs_headers)
@@ -302,7 +252,7 @@ class SelectReader:
     def _topic(self, node: Node) -> str:
         """The topic of a table, whose name may have dots."""
         path = [part for part in node["qualified_name"]["path"] if part]
-        name, start = ".".join(path), node["query_location"]
+        name, start = table_of(node), node["query_location"]
         if len(path) > 1:
             if not self._data.startswith(name.encode(), start):
                 raise Refused(f"a topic is written in quotes: {quoted_name(name)}")
@@ -312,9 +262,9 @@ class SelectReader:
     def _read_select(self, node: Node) -> None:
         """Note what the condition of a SELECT leaves of the topics that it reads."""
         sources = list(sources_of(node["from_table"]))
-        conjuncts = list(self._conjuncts(node["where_clause"]))
+        conjuncts = [] if is_by_place(node) else list(self._conjuncts(node["where_clause"]))
         for each in sources:
-            if each["type"] != "BASE_TABLE":
+            if kind_of(each) != "BASE_TABLE":
                 continue
             tables = {"", alias_of(each)} if len(sources) == 1 else {alias_of(each)}
             renamed = each["column_name_alias"]
@@ -333,8 +283,8 @@ class SelectReader:
             for column, sign, constant in comparisons(each):
                 *table, name = names_of(column)
                 value = self._value(name, constant)
-                if value is not None and len(table) <= 1:
-                    yield table[0] if table else "", Conjunct(name, sign, value)
+                if value is not None:
+                    yield ".".join(table), Conjunct(name, sign, value)
 
     def _value(self, name: str, constant: Node) -> int | None:
         kind, text = constant["literal"].get("kind"), str(constant["literal"].get("text"))
@@ -366,11 +316,12 @@ class SelectReader:
                 use = self._field(node)
                 if use is None:
                     left += [(each, name == "select_list") for name, each in node.items()]
-                elif use.field.path and use.start != NOWHERE:
-                    self._fields.add(use.field)
-                    words = f"{use.field.macro}({use.column})"
-                    if is_result and not node["alias"]:
-                        words += f" AS {quoted_name(use.field.path[-1])}"
+                elif use.start != NOWHERE and (use.field.path or "." in use.table):
+                    words = use.words
+                    if use.field.path:
+                        self._fields.add(use.field)
+                        if is_result and not node["alias"]:
+                            words += f" AS {quoted_name(use.field.path[-1])}"
                     self._edits[use.start] = Edit(use.start, use.end, words)
         if len(self._fields) > MOST_FIELDS:
             raise Refused(f"a statement may name {MOST_FIELDS} fields")
@@ -380,85 +331,36 @@ class SelectReader:
         start = node.get("query_location", 0)
         end = start + node.get("query_location_length", 0)
         if node.get("class") == "COLUMN_REF":
-            names = node["column_names"]
-            at = int(len(names) > 1 and names[0].lower() in self._aliases)
-            part = names[at].lower()
-            if part not in (*JSON_COLUMNS, HEADERS):
+            table, (part, *path) = self._split(node["column_names"])
+            if part.lower() not in (*JSON_COLUMNS, HEADERS) and "." not in table:
                 return None
-            column = ".".join(map(quoted_name, names[: at + 1]))
-            return FieldUse(start, end, column, NamedField(part, tuple(names[at + 1 :])))
-        if node.get("type") not in ("STRUCT_EXTRACT", "ARRAY_EXTRACT"):
+            return FieldUse(start, end, table, part, NamedField(part.lower(), tuple(path)))
+        if kind_of(node) not in ("STRUCT_EXTRACT", "ARRAY_EXTRACT", "ARRAY_SLICE"):
             return None
-        inner, step = node["children"]
+        inner, step, *_ = node["children"]
         found = self._field(inner)
         if found is None or found.field.part == HEADERS or step.get("class") != "CONSTANT":
             return None
-        path = (*found.field.path, str(step["literal"].get("text")))
-        start, end = min(found.start, start), max(found.end, end)
-        return FieldUse(start, end, found.column, found.field._replace(path=path))
+        literal = step["literal"]
+        name = str(literal.get("text"))
+        if kind_of(node) == "ARRAY_SLICE" or (literal.get("kind") == "INTEGER" and "-" in name):
+            raise Refused("an item of a list of JSON is named by its number, from the first: [0]")
+        field = found.field._replace(path=(*found.field.path, name))
+        return found._replace(start=min(found.start, start), end=max(found.end, end), field=field)
 
-
-def check(node: Node) -> None:
-    """Refused for a node that may do more than select."""
-    kind, name = node.get("type"), str(node.get("function_name", "")).lower()
-    if "class" in node:
-        if node["class"] not in EXPRESSIONS:
-            raise Refused(f"a SELECT has no {node['class'].lower()} here")
-        if name in FORBIDDEN:
-            raise Refused(f"the function {name} is not there")
-    elif isinstance(kind, str):
-        if kind not in KINDS:
-            raise Refused(f"a SELECT has no {kind.removesuffix('_NODE').lower()} here")
-        if kind == "TABLE_FUNCTION":
-            name = str(node["function"].get("function_name")).lower()
-            if name not in TABLE_FUNCTIONS:
-                raise Refused(f"the table {name}() is not there: tables are topics")
-
-
-def sources_of(table: Node) -> Iterator[Node]:
-    """The tables that a SELECT joins."""
-    left = [table]
-    while left:
-        each = left.pop()
-        if each["type"] == "JOIN":
-            left += [each["left"], each["right"]]
-        else:
-            yield each
-
-
-def alias_of(node: Node) -> str:
-    """The name of a table within its SELECT, in small letters; empty for other nodes."""
-    if "class" in node or node.get("type") not in KINDS:
-        return ""
-    return str(node.get("alias") or node.get("table_name") or "").lower()
-
-
-def names_of(node: Node) -> list[str]:
-    """The names of a column, in small letters; none for other nodes."""
-    is_column = node.get("class") == "COLUMN_REF"
-    return [each.lower() for each in node["column_names"]] if is_column else []
-
-
-def comparisons(node: Node) -> Iterator[tuple[Node, str, Node]]:
-    """The comparisons of a column with a constant that a node is, the column on the left."""
-    pairs: list[tuple[Node, str, Node]] = []
-    if node.get("class") == "COMPARISON" and node["type"] in SIGNS:
-        sign = SIGNS[node["type"]]
-        pairs = [
-            (node["left"], sign, node["right"]),
-            (node["right"], TURNED[sign], node["left"]),
-        ]
-    elif node.get("class") == "BETWEEN" and node["type"] == "COMPARE_BETWEEN":
-        pairs = [(node["input"], ">=", node["lower"]), (node["input"], "<=", node["upper"])]
-    for column, sign, constant in pairs:
-        is_constant = constant.get("class") == "CONSTANT" and "literal" in constant
-        if is_constant and names_of(column):
-            yield column, sign, constant
+    def _split(self, names: list[str]) -> tuple[str, list[str]]:
+        """The table of a column, empty where it has none, and the names behind it."""
+        for count in range(len(names) - 1, 0, -1):
+            table = ".".join(names[:count])
+            is_topic = self._aliases.get(table.lower())
+            if is_topic is False or (is_topic and names[count].lower() in COLUMNS):
+                return table, names[count:]
+        return "", names
 
 
 def column_name(name: str) -> str:
     """The name of a column of a result, in which fields are written as people do."""
-    return MACRO.sub(lambda found: found[1].replace("/", "."), name)
+    return MACRO.sub(lambda found: CAPITALS.sub("", found[1]).replace("/", "."), name)
 
 
 def quoted_name(name: str) -> str:

@@ -56,6 +56,17 @@ def statement():
             {"a": [[("offset", ">", 3)], [("offset", "<", 2)]]},
         ),
         ("select * from a as t(x, offset) where offset > 3", {"a": [[]]}),
+        *(
+            (f"select * from a {join} join b on a.offset >= b.offset where b.partition = 1", it)
+            for join, it in [
+                ("asof", {"a": [[]], "b": [[]]}),
+                ("left", {"a": [[]], "b": [[("partition", "=", 1)]]}),
+            ]
+        ),
+        ("select * from a positional join b where b.partition = 1", {"a": [[]], "b": [[]]}),
+        ("select * from a tablesample 3 rows where partition = 1", {"a": [[]]}),
+        ("select * from a where partition = 1 using sample 3", {"a": [[]]}),
+        ("from a.b where a.b.offset > 3", {"a.b": [[("offset", ">", 3)]]}),
         ("with t as (from shop.orders) select * from t", {"shop.orders": [[]], "t": [[]]}),
     ],
 )
@@ -72,6 +83,7 @@ def test_conditions_say_what_is_read(statement, text, tables):
         ("select offset from t", 'select "offset" from t'),
         ("select a, offset from t limit 2 offset 1", 'select a, "offset" from t limit 2 offset 1'),
         ("select 'x, offset' -- , offset", "select 'x, offset' -- , offset"),
+        (r"select e'\' , offset ', $a$ , offset $a$", r"select e'\' , offset ', $a$ , offset $a$"),
         ("select max( OFFSET )", 'select max( "offset" )'),
         ("select a from t order by a offset 3", "select a from t order by a offset 3"),
     ],
@@ -92,6 +104,15 @@ def test_offset_is_a_column_where_it_can_be_none_else(text, rewritten):
         ("select key.id, value from t", 'select "key/id"("key") AS "id", value from t'),
         ("select headers.trace from t", 'select "headers/trace"("headers") AS "trace" from t'),
         ("from shop.orders", 'from "shop.orders"'),
+        ("select value.A from t", 'select "value/A^1"("value") AS "A" from t'),
+        (
+            "select a.b.value.c, a.b.offset, a.b.key from a.b",
+            'select "value/c"("a.b"."value") AS "c", "a.b"."offset", "a.b"."key" from "a.b"',
+        ),
+        (
+            "select value.a, value.value.a from value",
+            'select "value/a"("value") AS "a", "value/a"("value"."value") AS "a" from value',
+        ),
         ("select value.key from x as value", "select value.key from x as value"),
     ],
 )
@@ -107,9 +128,23 @@ def test_times_are_those_of_the_search(statement):
         assert f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}" in found
 
 
+@pytest.mark.parametrize("text", ["select t from t", "from t", "select headers from t as x"])
+def test_headers_are_read_where_they_are_needed(statement, text):
+    """Also where a whole row is a value."""
+    assert statement(text).needs_headers
+    assert not statement("select key from t").needs_headers
+
+
+def test_names_of_macros_differ_by_more_than_capitals():
+    """As DuckDB takes those for one name."""
+    fields = [NamedField("value", (name,)) for name in ("a", "A", "a^1", "aB", "Ab", "AB", "b")]
+    assert len({each.macro.lower() for each in fields}) == len(fields)
+
+
 def test_column_has_the_name_of_its_field():
     """Not that of the macro."""
     assert column_name('sum("value/a/b"(o."value"))') == "sum(value.a.b)"
+    assert column_name('max("value/A^1"("value"))') == "max(value.A)"
     assert NamedField("value", ("a~/b",)).pointer == "/a~0~1b"
 
 
@@ -133,6 +168,8 @@ def test_column_has_the_name_of_its_field():
         ("select current_setting('memory_limit')", "current_setting is not there"),
         ("select sleep_ms(1000000)", "sleep_ms is not there"),
         ("select $1", "no parameter"),
+        ("select value.l[-1] from t", "by its number, from the first"),
+        ("select value.l[0:2] from t", "by its number, from the first"),
         ("select " + "1," * 6_000 + "1", "letters"),
         ("select " + ",".join(f"value.f{n}" for n in range(51)) + " from t", "50 fields"),
     ],
