@@ -99,6 +99,10 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
     tables = asyncio.run(tables_of(job, statement))
     for table, topic in tables:
         connection.register(topic.topic, table)
+    for name in statement.tables.keys() - {topic.topic for _, topic in tables}:
+        # The statement names it itself, though maybe elsewhere; DuckDB has tables of its own.
+        nothing = f"error({quoted_text(f'There is no topic {name}.')}) IS NULL"
+        connection.execute(f"CREATE TEMP VIEW {quoted_name(name)} AS SELECT NULL WHERE {nothing}")
     connection.execute("SET lock_configuration = true")
     connection.execute("SELECT now()").fetchall()  # reads the time zone, for which files are opened
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
@@ -182,7 +186,7 @@ def type_of(kinds: set[str]) -> str:
     """The type of a field whose values have these kinds of JSON; text where they are mixed."""
     kinds = kinds - {"NULL", NO_JSON}
     if kinds and kinds <= INTEGERS:
-        return "BIGINT"
+        return "HUGEINT" if "UBIGINT" in kinds else "BIGINT"
     if kinds and kinds <= NUMBERS:
         return "DOUBLE"
     if kinds and kinds <= CONTAINERS:
@@ -200,7 +204,10 @@ def rows_of(found: duckdb.DuckDBPyConnection, most: int) -> dict[str, Any]:
         if is_cut:
             break
         rows.append([*map(cell, row)])
-        size += len(json.dumps(rows[-1]))
+        row_bytes = len(json.dumps(rows[-1]))
+        if row_bytes > RESULT_BYTES:
+            raise Refused(f"A row of the result has more than {RESULT_BYTES // 2**20} MB.")
+        size += row_bytes
     return {"columns": columns, "rows": rows, "is_cut": is_cut}
 
 

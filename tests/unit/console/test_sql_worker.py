@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 from sql_world import result
+from topics_of_records import START, send
 from visitor import Visitor, visit
 
 from ottla.console.sql_worker import cell, type_of
@@ -35,6 +36,8 @@ HOSTILE = (
     "select " + "(" * 4_000 + "1" + ")" * 4_000,
 )
 
+TOO_LARGE = "select repeat('x', 20000000) as a"
+
 
 def test_values_are_what_they_are(shop, here):
     """Text where they are no JSON, escapes where they are no text, the last of equal headers."""
@@ -50,6 +53,50 @@ def test_values_are_what_they_are(shop, here):
         assert rows[1] == [1, None, None, None, None, None, "no json"]
         assert rows[2] == [2, "k", None, None, None, None, None]
         assert rows[3][3:5] == ["text", -1]
+
+    visit(shop.bootstrap_servers, walk)
+
+
+def test_integers_may_be_large(shop, here):
+    """Those that need all 64 bits too, and fields whose names differ by capital letters alone."""
+    shop.create_topic("large", 1)
+    values = [b'{"n": 18446744073709551615, "N": "a"}', b'{"n": -9223372036854775808}']
+    send(shop, "large", *[(0, START, None, each, []) for each in values])
+
+    async def walk(visitor: Visitor) -> None:
+        found = await result(visitor, "select value.n, value.N as m, value.n + 1 as o from large")
+        assert [[*each.values()] for each in found["rows"]] == [
+            [18446744073709551615, "a", 18446744073709551616],
+            [-9223372036854775808, None, -9223372036854775807],
+        ]
+
+    visit(shop.bootstrap_servers, walk)
+
+
+@pytest.mark.parametrize("columns", ["*", "count(*)", "1"])
+@pytest.mark.parametrize("table", ["pg_settings", "duckdb_logs", "/etc/passwd"])
+def test_table_that_is_named_elsewhere_is_none_of_duckdb(shop, here, table, columns):
+    """Tables are topics: those that DuckDB has of its own are not there."""
+    text = (
+        f'select {columns} from (with "{table}" as (select 1) select * from "{table}"), "{table}"'
+    )
+
+    async def walk(visitor: Visitor) -> None:
+        answer = await visitor.get(f"/sql?q={quote(text)}")
+        assert f"There is no topic {table}." in answer.text
+        found = await result(visitor, f'with "{table}" as (select 7 as a) from "{table}"')
+        assert found["rows"] == [{"a": 7}]
+
+    visit(shop.bootstrap_servers, walk)
+
+
+@pytest.mark.wide
+def test_row_of_a_result_is_bounded(shop, here):
+    """The page never gets a line of its process that is as large as the memory."""
+
+    async def walk(visitor: Visitor) -> None:
+        answer = await visitor.get(f"/sql?q={quote(TOO_LARGE)}")
+        assert "A row of the result has more than 16 MB." in answer.text
 
     visit(shop.bootstrap_servers, walk)
 
@@ -83,7 +130,8 @@ def test_hostile_statement_ends(shop, patient, text):
 @pytest.mark.parametrize(
     ("kinds", "kind"),
     [
-        ({"UBIGINT", "BIGINT", "NULL"}, "BIGINT"),
+        ({"BIGINT", "NULL"}, "BIGINT"),
+        ({"UBIGINT", "BIGINT", "NULL"}, "HUGEINT"),
         ({"UBIGINT", "DOUBLE"}, "DOUBLE"),
         ({"ARRAY", "OBJECT"}, "JSON"),
         ({"BOOLEAN"}, "BOOLEAN"),
