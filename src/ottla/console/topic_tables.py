@@ -172,7 +172,7 @@ def text_batch(batch: pa.RecordBatch, hide: Hiding) -> pa.RecordBatch:
     """Columns of bytes as columns of text, without their masked places."""
     columns = [batch.column(name) for name in ("partition", "offset", "timestamp")]
     keys, values = batch.column("key"), batch.column("value")
-    lists = batch.column("headers") if "headers" in batch.schema.names else None
+    lists = whole(batch.column("headers")) if "headers" in batch.schema.names else None
     headers = [] if lists is None else [lists.values.field("key"), lists.values.field("value")]
     if hide.is_needed:
         keys, values, *headers[1:] = hidden(hide, keys, values, lists)
@@ -185,6 +185,13 @@ def text_batch(batch: pa.RecordBatch, hide: Hiding) -> pa.RecordBatch:
         absent = lists.is_null()
         columns.append(pa.ListArray.from_arrays(lists.offsets, pairs, HEADERS, mask=absent))
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def whole(lists: pa.Array) -> pa.Array:
+    """The same lists, also where they are a slice of others: of a batch of very many records."""
+    if lists.offset == 0 and lists.offsets[-1].as_py() == len(lists.values):
+        return lists
+    return pa.array(lists.to_pylist(), lists.type)
 
 
 def hidden(hide: Hiding, keys: pa.Array, values: pa.Array, lists: pa.Array | None) -> list[Any]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from visitor import Visitor, visit
 
+from ottla import Producer
 from ottla.console import topic_tables as room
 from ottla.console.conditions import Conjunct
 from ottla.console.masks import mask_of
 from ottla.console.newest_first import Limits
 from ottla.console.record_source import Span
 from ottla.console.topic_tables import TopicTables, both
+from ottla.record.columnar import DEFAULT_MAX_ROWS
 from ottla.structs import IsolationLevel, TopicPartition
 
 P = [TopicPartition("t", number) for number in range(3)]
@@ -80,3 +82,21 @@ def test_masks_hide_places_of_every_part(shop):
 def test_spans_hold_both(one, two, found):
     """An empty one adds nothing."""
     assert both(one, two) == found
+
+
+@pytest.mark.parametrize("masks", [(), ("many:value.n",)])
+def test_batch_of_very_many_records_has_its_headers(shop, masks):
+    """It is taken apart in slices, each with the headers of its own records."""
+    count = 2 * DEFAULT_MAX_ROWS + 5
+    topic = f"many{len(masks)}"
+    shop.create_topic(topic, 1)
+    with Producer(shop.bootstrap_servers, linger_ms=60_000, batch_size=2**21) as producer:
+        for number in range(count):
+            headers = [("h", b"%d" % number)] if number % 2 else []
+            producer.send(topic, b"", headers=headers)
+    masks = [each.replace("many", topic) for each in masks]
+    table, _ = read(shop, topic, [], masks=masks, records=count)
+    found = {each["offset"]: each["headers"] for each in table.to_pylist()}
+    assert len(found) == count
+    for number in (0, 1, DEFAULT_MAX_ROWS, DEFAULT_MAX_ROWS + 1, count - 2, count - 1):
+        assert found[number] == ([{"key": "h", "value": str(number)}] if number % 2 else None)
