@@ -51,7 +51,7 @@ class CsvRows:
 
     def __init__(self, columns: Sequence[str] = ()) -> None:
         self._columns = list(columns)
-        self._head = csv_line(columns) if columns else ""
+        self._head = head_of(columns) if columns else ""
 
     def text_of(self, rows: Iterable[Any]) -> str:
         """The lines of a window, before the first one with the names of the columns."""
@@ -59,7 +59,7 @@ class CsvRows:
         for row in map(fields_of, rows):
             if not self._columns:
                 self._columns = list(row)
-                self._head = csv_line(self._columns)
+                self._head = head_of(self._columns)
             lines.append(csv_line([cell_of(row, name) for name in self._columns]))
         return self._taken("".join(lines))
 
@@ -93,6 +93,11 @@ def fields_of(row: Any) -> Mapping[str, Any]:
     """A row as plain values by the names of its columns."""
     found: Mapping[str, Any] = plain(row)
     return found
+
+
+def head_of(columns: Iterable[str]) -> str:
+    """The line with the names of columns, which may be those of somebody's statement or record."""
+    return csv_line([*map(csv_cell, columns)])
 
 
 def csv_line(cells: Sequence[str]) -> str:

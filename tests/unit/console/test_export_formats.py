@@ -66,6 +66,12 @@ def test_cell_with_a_semicolon_is_quoted():
     assert CsvRows(["a"]).text_of([{"a": None}]) == 'a\r\n""\r\n'
 
 
+def test_name_of_a_column_is_no_formula():
+    """Those of a statement may be anything, and so may fields of records."""
+    assert CsvRows().text_of([{"=1+1": 1, "a;@b": None}]) == "'=1+1,\"a;'@b\"\r\n1,\r\n"
+    assert CsvRows(["=1+1"]).text_of([]) == "'=1+1\r\n"
+
+
 def test_base64_stays_as_it_is():
     """It comes back as the bytes that it was."""
     row = record_row("t", FoundRecord(0, 1, 2, b"\xfb\xff", b"+SUM(A1)", ()))
