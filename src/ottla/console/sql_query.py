@@ -61,6 +61,7 @@ async def run_sql(visit: Visit, text: str, count: int) -> SqlResult:
         "text": text,
         "now_ms": clock.now_ms(),
         "isolation": int(isolation),
+        "schema_registry": cluster.schema_registry,
         "masks": [mask_text(each) for each in visit.settings.masks],
         "count": count,
     }

@@ -138,7 +138,11 @@ async def tables_of(job: dict[str, Any], statement: SqlStatement) -> Tables:
     if len({each.lower() for each in names}) < len(names):
         raise Refused("topics whose names differ by capital letters alone are read one at a time")
     runtime = real_runtime(asyncio.get_running_loop(), background_workers=1)
-    settings = ConsoleSettings(job["client"]["bootstrap.servers"], client=job["client"])
+    settings = ConsoleSettings(
+        job["client"]["bootstrap.servers"],
+        client=job["client"],
+        schema_registry=job["schema_registry"],
+    )
     cluster = ConsoleCluster(runtime, settings)
     share = max(1, len(names))
     tables = TopicTables(

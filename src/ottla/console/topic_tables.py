@@ -1,7 +1,8 @@
 """Topics as Arrow tables: the newest records of each partition, within limits.
 
 They have the columns `partition`, `offset`, `timestamp`, `key`, `value` and `headers`; keys, values
-and headers are text, in which bytes that are no UTF-8 are escapes (`\\xff`).
+and headers are text, in which bytes that are no UTF-8 are escapes (`\\xff`). Keys and values with a
+schema of a registry are JSON.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ottla.console.decoding import Hiding
+from ottla.console.decoding import Hiding, written
 from ottla.console.masks import masks_of
 from ottla.console.newest_first import LARGEST_STEP, Backwards, Limits, NewestFirst, ReadWindow
 from ottla.console.record_query import narrowed, newest_low, offsets
 from ottla.console.record_source import FoundRecord, ReadPart, RecordSource, Span
+from ottla.console.schema_registry import SchemaRegistry, schema_number
 from ottla.console.search_worker import STEP
 from ottla.record.columnar import binary_array, decode_columns
 from ottla.record.columns import binary_column
@@ -117,7 +120,10 @@ class ColumnWalk(NewestFirst):
         self._topic = topic
         self._with_headers = tables.with_headers
         self._hide = Hiding(masks_of(tables.masks, topic))
+        has_registry = bool(cluster.schema_registry)
+        self._schemas = cluster.part(SchemaRegistry) if has_registry else None
         self._rows = self._bytes = 0
+        self._has_frames = False
 
     @property
     def is_all_read(self) -> bool:
@@ -136,6 +142,28 @@ class ColumnWalk(NewestFirst):
                 if not self.is_spent:
                     await self.extend(walks[at : at + AT_ONCE])
 
+    async def extend(self, walks: list[Backwards]) -> None:
+        """Read one more window of each, and make text of its columns."""
+        await super().extend(walks)
+        for walk in walks:
+            buffer: list[Any] = walk.buffer
+            for at, each in enumerate(buffer):
+                if each.schema == SCHEMA:
+                    break  # those of earlier windows are behind the new ones
+                buffer[at] = await self._text_of(each)
+        self.read_bytes = self._bytes
+
+    async def _text_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        schemas = self._schemas
+        framed: list[pa.Array] = []
+        if schemas is not None:
+            framed = [each for each in (batch["key"], batch["value"]) if has_frames(each)]
+            await schemas.prepare(data for column in framed for data in column.to_pylist())
+        self._has_frames = self._has_frames or bool(framed)
+        found = text_batch(batch, self._hide, schemas if framed else None)
+        self._bytes += found.nbytes - batch.nbytes
+        return found
+
     def read_chunk(self, partition: int, chunk: Chunk, span: Span) -> ReadPart:
         start, end = span
         found = decode_columns(
@@ -146,7 +174,7 @@ class ColumnWalk(NewestFirst):
             end_offset=end,
             with_headers=self._with_headers,
         )
-        batches = [text_batch(each, self._hide) for each in found]
+        batches = [*found]
         return ReadPart(batches, sum(each.num_rows for each in batches), [])
 
     def finish(self, walk: Backwards, window: ReadWindow) -> None:
@@ -159,7 +187,7 @@ class ColumnWalk(NewestFirst):
         self.read_records, self.read_bytes = self._rows, self._bytes
         if window.is_shortened:
             walk.step = max(1, window.count)
-        elif size < SMALL_WINDOW:
+        elif size < SMALL_WINDOW and not self._has_frames:  # those take their time
             walk.step = min(2 * walk.step, LARGEST_STEP)
 
     def table(self) -> pa.Table:
@@ -168,7 +196,9 @@ class ColumnWalk(NewestFirst):
         return pa.Table.from_batches(batches, SCHEMA)
 
 
-def text_batch(batch: pa.RecordBatch, hide: Hiding) -> pa.RecordBatch:
+def text_batch(
+    batch: pa.RecordBatch, hide: Hiding, schemas: SchemaRegistry | None = None
+) -> pa.RecordBatch:
     """Columns of bytes as columns of text, without their masked places."""
     columns = [batch.column(name) for name in ("partition", "offset", "timestamp")]
     keys, values = batch.column("key"), batch.column("value")
@@ -176,6 +206,8 @@ def text_batch(batch: pa.RecordBatch, hide: Hiding) -> pa.RecordBatch:
     headers = [] if lists is None else [lists.values.field("key"), lists.values.field("value")]
     if hide.is_needed:
         keys, values, *headers[1:] = hidden(hide, keys, values, lists)
+    if schemas is not None:
+        keys, values = (json_of(each, schemas) for each in (keys, values))
     columns += [texts_of(keys), texts_of(values)]
     if lists is None:
         columns.append(pa.nulls(len(keys), HEADERS))
@@ -210,6 +242,26 @@ def hidden(hide: Hiding, keys: pa.Array, values: pa.Array, lists: pa.Array | Non
     if lists is not None:
         found.append(bytes_array([data for each in records for _, data in each.headers]))
     return found
+
+
+def has_frames(column: pa.Array) -> bool:
+    """Whether some bytes may have a schema of a registry, as they begin with a byte 0."""
+    return bool(pc.any(pc.starts_with(column, pattern=b"\0")).as_py())
+
+
+def json_of(column: pa.Array, schemas: SchemaRegistry) -> pa.Array:
+    """A column of bytes, in which those that have a schema which is known are JSON."""
+
+    def read(data: bytes | None) -> bytes | None:
+        if not schema_number(data):
+            return data
+        assert data is not None, "it has a number"
+        try:
+            return written(schemas.value_of(data)[1]).encode()
+        except (ValueError, RecursionError):
+            return data
+
+    return bytes_array([read(each) for each in column.to_pylist()])
 
 
 def texts_of(column: pa.Array) -> pa.Array:

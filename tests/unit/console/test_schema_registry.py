@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from sql_world import result
 from topics_of_records import send
 from visitor import Visitor, visit
 
@@ -88,6 +89,44 @@ def test_values_are_shown_by_their_schemas(broker, registry):
         assert '<span class="tag">avro</span>' in page
 
     visit(broker.bootstrap_servers, walk, schema_registry=url)
+
+
+def test_statement_has_their_fields(broker, registry, here):
+    """With the types that they have; values without a schema that is known are text."""
+    url, asked = registry
+    text = "select value.id, value.user, value.n from orders order by offset"
+
+    async def walk(visitor: Visitor) -> None:
+        rows = [[*each.values()] for each in (await result(visitor, text))["rows"]]
+        assert rows[:2] == [[9223372036854775807, "ann", None], [None, None, 1.1]]
+        assert rows[2:] == [[None] * 3] * 5
+        (first,) = (await result(visitor, "select value from orders limit 1"))["rows"]
+        assert first == {"value": '{"id": 9223372036854775807, "user": "ann"}'}
+
+    visit(broker.bootstrap_servers, walk, schema_registry=url)
+    assert sorted(asked) == sorted(2 * [f"/schemas/ids/{number}" for number in range(1, 7)])
+
+
+@pytest.mark.parametrize("mask", ["orders:value.user", "orders:value"])
+def test_statement_sees_nothing_of_a_masked_value(broker, registry, here, mask):
+    """No place of it could be found before it is read."""
+
+    async def walk(visitor: Visitor) -> None:
+        rows = (await result(visitor, "select value, value.user from orders"))["rows"]
+        assert {(each["value"], each["user"]) for each in rows} == {("***", None)}
+
+    masks = (mask_of(mask),)
+    visit(broker.bootstrap_servers, walk, schema_registry=registry[0], masks=masks)
+
+
+def test_statement_waits_for_no_registry_that_is_silent(broker, here):
+    """The values are text then."""
+
+    async def walk(visitor: Visitor) -> None:
+        found = await result(visitor, "select count(*) as n, count(value.id) as ids from orders")
+        assert found["rows"] == [{"n": 7, "ids": 0}]
+
+    visit(broker.bootstrap_servers, walk, schema_registry="http://127.0.0.1:1")
 
 
 def test_registry_that_does_not_answer_costs_the_values_alone(broker):
