@@ -33,7 +33,7 @@ from ottla.console.registry_pages import REGISTRY_PAGES
 from ottla.console.run_pages import RUN_PAGES
 from ottla.console.search_progress import SEARCH_STREAMS
 from ottla.console.shape import SHAPE_PAGES
-from ottla.console.sql_pages import SQL_EXPORT, SQL_PAGES
+from ottla.console.sql_pages import SQL_EXPORT, SQL_PAGES, SQL_STREAMS
 from ottla.console.topic_changes import TOPIC_CHANGES, TOPIC_FORMS
 from ottla.console.topic_pages import PARTS_OF_TOPICS
 from ottla.console.topics import TOPIC_PAGES
@@ -78,5 +78,5 @@ CHANGES: Final[tuple[ConsoleChange, ...]] = (
     *TRANSACTION_CHANGES,
     *CONNECTOR_CHANGES,
 )
-STREAMS: Final[tuple[ConsoleStream, ...]] = (*RECORD_STREAMS, *SEARCH_STREAMS)
+STREAMS: Final[tuple[ConsoleStream, ...]] = (*RECORD_STREAMS, *SEARCH_STREAMS, *SQL_STREAMS)
 EXPORTS: Final[tuple[ConsoleExport, ...]] = (RECORD_EXPORT, SQL_EXPORT, *table_exports(PAGES))

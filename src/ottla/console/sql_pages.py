@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.console.exporting import MOST_ROWS
-from ottla.console.page import ConsoleExport, ConsolePage, Data, ExportWindow, Visit
+from ottla.console.page import (
+    ConsoleExport,
+    ConsolePage,
+    ConsoleStream,
+    Data,
+    ExportWindow,
+    StreamEvent,
+    Visit,
+)
 from ottla.console.refusals import NotFound, Refused
+from ottla.console.search_progress import FinishedSearches, events_of
 from ottla.console.sql_query import SqlResult, has_sql, run_sql
 from ottla.console.sql_statement import quoted_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 ROWS: Final = 500
 TOPICS: Final = 50
@@ -34,10 +45,24 @@ async def sql(visit: Visit) -> Data:
     if not text:
         return data
     try:
-        return data | {"result": await run_sql(visit, text, ROWS)}
+        kept = visit.cluster.part(FinishedSearches).take(visit)
+        return data | {"result": kept or await run_sql(visit, text, ROWS)}
     except (NotFound, Refused) as error:
         status = error.status if isinstance(error, Refused) else 404
         return data | {"error": error.message, "http_status": status}
+
+
+async def sql_progress(
+    visit: Visit, _render: Callable[[str, Data], str]
+) -> AsyncIterator[StreamEvent]:
+    """Run the statement of a page; its process ends when the browser goes."""
+    text = visit.query.get("q", "").strip()
+    if not text or not has_sql(visit.settings):
+        yield StreamEvent("end", "there is no statement here")
+        return
+    async with aclosing(events_of(visit, partial(run_sql, visit, text, ROWS))) as events:
+        async for event in events:
+            yield event
 
 
 async def sql_windows(visit: Visit) -> AsyncIterator[ExportWindow]:
@@ -65,4 +90,5 @@ def notes_of(found: SqlResult) -> list[str]:
 SQL_PAGES: Final = (
     ConsolePage("/sql", sql, "sql.html", "SQL", "SQL", home=True, is_there=has_sql),
 )
+SQL_STREAMS: Final = (ConsoleStream("/search/sql", sql_progress),)
 SQL_EXPORT: Final = ConsoleExport("/sql", sql_windows, has_parquet=True, needs="q")

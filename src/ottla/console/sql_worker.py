@@ -22,7 +22,7 @@ from ottla.console.console_settings import ConsoleSettings
 from ottla.console.masks import mask_of
 from ottla.console.newest_first import Limits
 from ottla.console.refusals import NotFound, Refused
-from ottla.console.search_worker import LIMITS
+from ottla.console.search_worker import LIMITS, SAY_EVERY_MS
 from ottla.console.sql_query import SQL_MS
 from ottla.console.sql_statement import (
     JSON_COLUMNS,
@@ -42,6 +42,8 @@ from ottla.structs import IsolationLevel
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ottla.runtime import Clock
 
 MOST_MEMORY: Final = 1024 * 1024 * 1024
 CAGE: Final = {
@@ -64,12 +66,35 @@ NO_JSON: Final = "NO JSON"
 """The kind of all fields of a text that is none."""
 
 Tables = Sequence["tuple[pa.Table, ReadTopic]"]
+Say = Callable[[Mapping[str, Any]], object]
 
 
-def work(job: dict[str, Any], say: Callable[[Mapping[str, Any]], object]) -> None:
+class ReadProgress:
+    """Says now and then how many offsets were read of all topics that are, or were, read."""
+
+    def __init__(self, say: Say, clock: Clock) -> None:
+        self._say = say
+        self._clock = clock
+        self._topics: dict[str, tuple[int, int]] = {}
+        self._said_ms = 0
+
+    def note(self, topic: str, read: int, total: int) -> None:
+        """So many were read of a topic."""
+        self._topics[topic] = (read, total)
+        if self._clock.monotonic_ms() - self._said_ms >= SAY_EVERY_MS:
+            self.say_now()
+
+    def say_now(self) -> None:
+        """Say it."""
+        self._said_ms = self._clock.monotonic_ms()
+        read, total = (sum(each) for each in zip((0, 0), *self._topics.values(), strict=True))
+        self._say({"read": read, "total": total})
+
+
+def work(job: dict[str, Any], say: Say) -> None:
     """Run a statement; the answer has its rows, or the reason why there are none."""
     try:
-        say(answer(job))
+        say(answer(job, say))
     except (Refused, NotFound) as error:
         near = getattr(error, "near", {})
         say({"error": error.message, "status": getattr(error, "status", 404), "near": near})
@@ -84,7 +109,7 @@ def work(job: dict[str, Any], say: Callable[[Mapping[str, Any]], object]) -> Non
         say({"error": "The statement is nested too deep.", "status": 400})
 
 
-def answer(job: dict[str, Any]) -> dict[str, Any]:
+def answer(job: dict[str, Any], say: Say) -> dict[str, Any]:
     """The rows of a statement, and how much of its topics it has read."""
     connection = duckdb.connect()
     for name, setting in CAGE.items():
@@ -96,7 +121,7 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
         return tree
 
     statement = statement_of(job["text"], parse, job["now_ms"])
-    tables = asyncio.run(tables_of(job, statement))
+    tables = asyncio.run(tables_of(job, statement, say))
     for table, topic in tables:
         connection.register(topic.topic, table)
     for name in statement.tables.keys() - {topic.topic for _, topic in tables}:
@@ -132,7 +157,7 @@ def run(
     return rows_of(connection.execute(statement.text), most)
 
 
-async def tables_of(job: dict[str, Any], statement: SqlStatement) -> Tables:
+async def tables_of(job: dict[str, Any], statement: SqlStatement, say: Say) -> Tables:
     """The topics of a statement; those that it names itself may be none."""
     names = statement.tables
     if len({each.lower() for each in names}) < len(names):
@@ -145,12 +170,14 @@ async def tables_of(job: dict[str, Any], statement: SqlStatement) -> Tables:
     )
     cluster = ConsoleCluster(runtime, settings)
     share = max(1, len(names))
+    progress = ReadProgress(say, runtime.clock)
     tables = TopicTables(
         cluster,
         Limits(LIMITS.records // share, LIMITS.bytes // share, LIMITS.ms // share),
         [mask_of(each) for each in job["masks"]],
         IsolationLevel(job["isolation"]),
         statement.needs_headers,
+        progress.note,
     )
     found = []
     try:
@@ -160,6 +187,7 @@ async def tables_of(job: dict[str, Any], statement: SqlStatement) -> Tables:
             except NotFound:
                 if name.lower() not in statement.named:
                     raise
+        progress.say_now()
     finally:
         cluster.close()
         await runtime.close()

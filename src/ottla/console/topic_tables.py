@@ -7,7 +7,7 @@ schema of a registry are JSON.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -69,6 +69,8 @@ class TopicTables(NamedTuple):
     masks: Sequence[Mask]
     isolation: IsolationLevel
     with_headers: bool
+    on_read: Callable[[str, int, int], object] = lambda topic, read, total: None
+    """Called with how many offsets of a topic were read, and of how many, again and again."""
 
     async def read(
         self, name: str, references: Iterable[Sequence[Conjunct]]
@@ -86,8 +88,8 @@ class TopicTables(NamedTuple):
             spans = both(spans, narrowed(found, conjuncts))
             unreachable |= unknown
         walk = ColumnWalk(self, name, spans)
-        await walk.read_all()
         total = sum(span.end - span.start for span in spans.values())
+        await walk.read_all(lambda: self.on_read(name, total - walk.unread, total))
         errors = unreachable | walk.errors
         is_whole = walk.is_all_read and not errors
         return walk.table(), ReadTopic(name, walk.read_records, total, is_whole, errors)
@@ -134,13 +136,19 @@ class ColumnWalk(NewestFirst):
     def fetch_bytes(self) -> int:
         return 4 * super().fetch_bytes
 
-    async def read_all(self) -> None:
+    @property
+    def unread(self) -> int:
+        """How many offsets of the spans are left."""
+        return sum(max(0, walk.unread - walk.start) for walk in self.walks)
+
+    async def read_all(self, on_step: Callable[[], object]) -> None:
         """Read until nothing is left, or the limits are reached."""
         while not self.is_spent and not self.is_all_read:
             walks = [each for each in self.walks if not each.is_over]
             for at in range(0, len(walks), AT_ONCE):
                 if not self.is_spent:
                     await self.extend(walks[at : at + AT_ONCE])
+                    on_step()
 
     async def extend(self, walks: list[Backwards]) -> None:
         """Read one more window of each, and make text of its columns."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from urllib.parse import quote
 
 from topics_of_records import START, interleaved, send
@@ -14,9 +15,11 @@ from ottla.console import sql_worker
 class HereWorker:
     """Runs statements in this process, which is quicker to start, and can go on to open files."""
 
-    async def run(self, job: dict, limit_s: float) -> dict:
+    async def run(self, job: dict, limit_s: float, on_progress: Callable[[dict], object]) -> dict:
         said: list[dict] = []
         await asyncio.to_thread(sql_worker.work, job, said.append)
+        for each in said[:-1]:
+            on_progress(each)
         return said[-1]
 
 

@@ -10,6 +10,7 @@ from visitor import Visitor, visit
 from ottla.console import search_progress as room
 from ottla.console.newest_first import FoundRecords
 from ottla.console.page import Visit
+from ottla.console.refusals import Refused
 
 FOUND = FoundRecords([], {}, 7, 0, 0, False, [], {})
 
@@ -74,6 +75,22 @@ def test_search_that_cannot_begin_says_why(ottla_fresh_broker):
 
     visit(ottla_fresh_broker.bootstrap_servers, walk)
     visit(ottla_fresh_broker.bootstrap_servers, hidden, hide_records=True)
+
+
+def test_error_of_a_search_is_kept_for_its_page(ottla_fresh_broker, monkeypatch):
+    """A search that was stopped at its limit does not begin again to say so."""
+    interleaved(ottla_fresh_broker, 3)
+
+    async def stopped(*_arguments: object) -> FoundRecords:
+        raise Refused("The search was stopped after 15 s.")
+
+    monkeypatch.setattr(room, "search", stopped)
+
+    async def walk(visitor: Visitor) -> None:
+        assert "event: done" in (await visitor.get("/search/t/orders?q=ok")).text
+        assert "stopped after 15 s" in (await visitor.get("/t/orders/records?q=ok")).text
+
+    visit(ottla_fresh_broker.bootstrap_servers, walk)
 
 
 def test_results_are_kept_for_a_while(ottla_fresh_broker, monkeypatch):

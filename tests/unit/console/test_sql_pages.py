@@ -6,6 +6,7 @@ import io
 from urllib.parse import quote
 
 import pyarrow.parquet as pq
+import pytest
 from sql_world import result
 from users_of_console import at_login, logged_in, users_broker
 from visitor import Visitor, visit
@@ -28,6 +29,37 @@ def test_statement_runs_in_a_process_of_its_own(shop, patient):
         assert '<td class="n">1350</td>' in page
 
     visit(shop.bootstrap_servers, walk)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [(BY_STATUS, "2 rows</b> over all 60 records of"), ("select 1 +", "syntax error")],
+)
+def test_page_finds_the_end_of_its_statement(shop, here, monkeypatch, text, shown):
+    """It was followed by events, and is not run again for the page, also where it has failed."""
+
+    async def walk(visitor: Visitor) -> None:
+        events = (await visitor.get(f"/search/sql?q={quote(text)}")).text
+        assert events.startswith('event: progress\ndata: {"read": 0, "total": 0}')
+        assert ('data: {"total": 60, "read": 60}' in events) is (text == BY_STATUS)
+        assert "event: done" in events
+        with monkeypatch.context() as patch:
+            patch.setattr("ottla.console.sql_pages.run_sql", None)
+            assert shown in (await visitor.get(f"/sql?q={quote(text)}")).text
+        assert shown in (await visitor.get(f"/sql?q={quote(text)}")).text
+
+    visit(shop.bootstrap_servers, walk)
+
+
+def test_events_of_no_statement_end_at_once(shop, here):
+    """And those of a console that shows no record."""
+
+    async def walk(visitor: Visitor) -> None:
+        answer = await visitor.get(f"/search/sql?q={quote('' if is_there else BY_STATUS)}")
+        assert answer.text.startswith("event: end")
+
+    for is_there in (True, False):
+        visit(shop.bootstrap_servers, walk, hide_records=not is_there)
 
 
 def test_rows_are_taken_along(shop, here):

@@ -117,20 +117,21 @@
   function beginSearching() {
     const form = find("form[data-search]"), bar = find("[data-progress]");
     if (!form || !bar || !window.EventSource) return;
-    const line = find("span", bar), meter = find("progress", bar);
+    const line = find("span", bar), meter = find("progress", bar), begun = line.textContent;
     let stream = null;
     const stop = () => { stream?.close(); stream = null; bar.hidden = true; };
     const begin = (address, query) => {
       stop();
       bar.hidden = false;
-      line.textContent = "Searching …";
+      line.textContent = begun;
       meter.removeAttribute("value");
       stream = new EventSource(`${form.dataset.search}?${query}`);
       stream.addEventListener("progress", (event) => {
         const { read, total } = JSON.parse(event.data);
+        if (!total) return;
         meter.max = Math.max(1, Math.min(total, 1000000));
         meter.value = read;
-        line.textContent = `Searched ${read.toLocaleString()} of ${total.toLocaleString()} records`;
+        line.textContent = `Read ${read.toLocaleString()} of ${total.toLocaleString()} records`;
       });
       const go = () => { stop(); location.href = address; };
       stream.addEventListener("done", go);
