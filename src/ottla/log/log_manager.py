@@ -28,7 +28,7 @@ from ottla.log.log_dir import LogDir, MetaProperties, with_fewest_logs
 from ottla.log.log_files import MOVE_MARK, deleted_dir_name, stray_dir_name
 from ottla.log.log_loader import DirContents, LogLoader
 from ottla.log.log_retention import delete_old_segments
-from ottla.log.log_truncation import truncate_fully_and_start_at, truncate_to
+from ottla.log.log_truncation import drops, truncate_fully_and_start_at, truncate_to
 from ottla.log.offset_checkpoint import OffsetCheckpoint
 from ottla.log.producer_state_manager import EXPIRED_AT_ONCE
 from ottla.log.recovery import load_log
@@ -510,7 +510,7 @@ class LogManager:
         unflushed batches that were written in the place of the dropped ones. Nothing is dropped if
         `is_wanted` is false by then, because this replica has meanwhile become the leader.
         """
-        if offset < log.log_end_offset:
+        if drops(log, offset):
             await self._lower_recovery_point(log, offset)
             if is_wanted():
                 truncate_to(log, offset)

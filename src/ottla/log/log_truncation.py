@@ -17,24 +17,43 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+def drops(log: Log, offset: int) -> bool:
+    """Whether a cut at an offset removes anything from the files.
+
+    That may be records which were deleted: batches of theirs stay before the log's start, and would
+    stand in the files before others of an older epoch once the log holds no records.
+    """
+    is_emptied = offset <= log.log_start_offset and log.size_in_bytes > 0
+    return offset < log.log_end_offset or is_emptied
+
+
 def truncate_to(log: Log, offset: int) -> None:
     """Drop everything from an offset on; a batch that holds it goes as a whole."""
     log.check_available()
-    if offset >= log.log_end_offset:
+    if not drops(log, offset):
         # An epoch without records is dropped all the same: its leader may be of the past.
         log.leader_epoch_cache.truncate_from_end(offset)
         return
     logger.info("%s: truncating to offset %d", log.topic_partition, offset)
     with _all_or_offline(log):
-        _cut(log, offset)
+        log.producer_state_manager.delete_snapshots(lambda snapshot: snapshot > offset)
+        restore_producers(log.producer_state_manager, log.segments, offset)
+        if offset <= log.log_start_offset:
+            if log.producer_state_manager.producers:
+                log.take_snapshot(offset)  # of those whose batches go
+            _replace_all(log, offset)
+        else:
+            _, gone = log.segments.split(lambda segment: segment.base_offset <= offset)
+            if gone:
+                log.remove_segments(gone[::-1])  # the last one first: a crash must leave no hole
+                log.sync_directory()
+            log.segments.active.truncate_to(offset)
         log.log_end_offset = offset
         log.log_start_offset = min(log.log_start_offset, offset)
         log.cleaned_offset = min(log.cleaned_offset, offset)
         log.update_high_watermark(log.high_watermark)
         log.lower_recovery_point(offset)
         log.leader_epoch_cache.truncate_from_end(offset)
-        log.producer_state_manager.delete_snapshots(lambda snapshot: snapshot > offset)
-        restore_producers(log.producer_state_manager, log.segments, offset)
 
 
 def truncate_fully_and_start_at(log: Log, offset: int) -> None:
@@ -59,17 +78,6 @@ def _all_or_offline(log: Log) -> Iterator[None]:
     except Exception as error:
         log.log_dir.fail(error)
         raise log.log_dir.offline_error() from error
-
-
-def _cut(log: Log, offset: int) -> None:
-    if offset < log.segments.first.base_offset:
-        _replace_all(log, offset)
-        return
-    _, gone = log.segments.split(lambda segment: segment.base_offset <= offset)
-    if gone:
-        log.remove_segments(gone[::-1])  # the last one first: a crash must not leave a hole
-        log.sync_directory()
-    log.segments.active.truncate_to(offset)
 
 
 def _replace_all(log: Log, offset: int) -> None:

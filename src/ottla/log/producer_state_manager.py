@@ -169,11 +169,7 @@ class ProducerStateManager:
             if known and known.is_confirmed and known.producer_epoch == batch.producer_epoch:
                 return
             what = "sent a transactional batch, and has no transaction with this partition in it"
-        raise KafkaError(
-            ErrorCode.INVALID_TXN_STATE,
-            f"{self.topic_partition}: producer {batch.producer_id} with epoch "
-            f"{batch.producer_epoch} {what}",
-        )
+        raise self._refusal(ErrorCode.INVALID_TXN_STATE, batch, what)
 
     def check(self, batch: RecordBatch, refused_end: int = NO_OFFSET) -> BatchMetadata | None:
         """The batch that this one repeats, or None if it may be appended; else KafkaError.
@@ -205,11 +201,10 @@ class ProducerStateManager:
         last = state.last_sequence if epoch == state.producer_epoch else NO_SEQUENCE
         if state.last_offset < refused_end and is_behind(last, sequence):
             raise self._overtook(batch, last)
-        raise KafkaError(
-            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"{self.topic_partition}: producer {batch.producer_id} with epoch {epoch} sent "
-            f"sequence {sequence} after {state.last_sequence} of epoch {state.producer_epoch}",
+        what = (
+            f"sent sequence {sequence} after {state.last_sequence} of epoch {state.producer_epoch}"
         )
+        raise self._refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, batch, what)
 
     def _check_given_up(self, batch: RecordBatch, state: ProducerStateEntry) -> None:
         """Check that a transaction does not begin with sequence numbers of one that has ended.
@@ -227,11 +222,11 @@ class ProducerStateManager:
             or is_behind(last, batch.base_sequence)
         ):
             return
-        raise KafkaError(
+        raise self._refusal(
             ErrorCode.UNKNOWN_PRODUCER_ID,
-            f"{self.topic_partition}: producer {batch.producer_id} with epoch "
-            f"{batch.producer_epoch} began a transaction with sequence {batch.base_sequence}; its "
-            f"earlier ones, which have ended, have gone as far as {last}",
+            batch,
+            f"began a transaction with sequence {batch.base_sequence}; its earlier ones, which "
+            f"have ended, have gone as far as {last}",
         )
 
     def _check_lowest(self, batch: RecordBatch) -> None:
@@ -240,20 +235,14 @@ class ProducerStateManager:
         if known is None or known.producer_epoch != batch.producer_epoch:
             return
         if is_behind(known.lowest_sequence, batch.base_sequence):
-            raise KafkaError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"{self.topic_partition}: producer {batch.producer_id} with epoch "
-                f"{batch.producer_epoch} sent sequence {batch.base_sequence} before "
-                f"{known.lowest_sequence}, which has not been written",
-            )
+            what = f"sent sequence {batch.base_sequence} before {known.lowest_sequence}, which has "
+            what += "not been written"
+            raise self._refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, batch, what)
 
     def _overtook(self, batch: RecordBatch, last_sequence: int) -> KafkaError:
-        return OvertakingBatchError(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            f"{self.topic_partition}: producer {batch.producer_id} with epoch "
-            f"{batch.producer_epoch} sent sequence {batch.base_sequence} after {last_sequence}; "
-            "what lies between may have been refused a short while ago",
-        )
+        what = f"sent sequence {batch.base_sequence} after {last_sequence}; what lies between may "
+        what += "have been refused a short while ago"
+        return self._refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, batch, what, OvertakingBatchError)
 
     def check_coordinator(self, batch: RecordBatch) -> None:
         """Raise KafkaError if a coordinator's batch or marker is of an older epoch than the log's.
@@ -275,11 +264,14 @@ class ProducerStateManager:
             )
 
     def _fenced(self, batch: RecordBatch, state: ProducerStateEntry) -> KafkaError:
-        return KafkaError(
-            ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"{self.topic_partition}: producer {batch.producer_id} with epoch "
-            f"{batch.producer_epoch} has been fenced by epoch {state.producer_epoch}",
-        )
+        what = f"has been fenced by epoch {state.producer_epoch}"
+        return self._refusal(ErrorCode.INVALID_PRODUCER_EPOCH, batch, what)
+
+    def _refusal(
+        self, error: ErrorCode, batch: RecordBatch, what: str, kind: type[KafkaError] = KafkaError
+    ) -> KafkaError:
+        producer = f"producer {batch.producer_id} with epoch {batch.producer_epoch}"
+        return kind(error, f"{self.topic_partition}: {producer} {what}")
 
     def append(
         self, batch: RecordBatch, base_offset: int, max_timestamp_ms: int, now_ms: int = NOT_YET

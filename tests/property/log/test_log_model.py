@@ -99,14 +99,13 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:
-        """Down to a border of batches, as leaders and followers agree on."""
+        """Down to a border of batches, or to the end, as leaders and followers agree on."""
         borders = [start for start in self.model.batch_starts if start >= self.model.start]
-        if borders:
-            offset = borders[int(share * (len(borders) - 1))]
-            truncate_to(self.log, offset)
-            self._cut(offset)
-            # A power loss could undo this; followers find that out by the leader's epochs.
-            self.world.disk.sync_all()
+        offset = [*borders, self.model.end][int(share * len(borders))]
+        truncate_to(self.log, offset)
+        self._cut(offset)
+        # A power loss could undo this; followers find that out by the leader's epochs.
+        self.world.disk.sync_all()
 
     @rule(share=st.floats(0, 1))
     def delete_records(self, share: float) -> None:

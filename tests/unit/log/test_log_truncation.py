@@ -209,3 +209,33 @@ def test_snapshot_at_the_cut_stays(eventful: LogWorld):
     truncate_to(log, offset)
 
     assert log.producer_state_manager.latest_snapshot_offset == offset
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+@pytest.mark.parametrize(("start", "cut"), [(40, 40), (40, 35), (None, None)])
+def test_log_without_records_is_free_for_older_epochs(eventful: LogWorld, start, cut, is_clean):
+    """What is left of deleted records stands in no file before those of another history.
+
+    Such batches were of a later epoch: at the next start what came behind them was cut off.
+    """
+    log = eventful.log()
+    start = log.log_end_offset if start is None else start
+    cut = start if cut is None else cut
+    log.maybe_increment_log_start_offset(start)
+    producers = dict(log.producer_state_manager.producers) if cut == log.log_end_offset else None
+    eventful.runtime.scheduler.run(eventful.manager.truncate(log, cut))
+    assert (log.log_start_offset, log.log_end_offset, log.size_in_bytes) == (cut, cut, 0)
+    assert producers is None or log.producer_state_manager.producers == producers
+    known = {
+        number: each.last_sequence for number, each in log.producer_state_manager.producers.items()
+    }
+    eventful.append(b"of another history", epoch=0)
+    log.flush()
+    eventful.runtime.scheduler.run_ready()
+    log = eventful.restart(clean=is_clean)
+
+    assert values(read_all(log)) == [b"of another history"]
+    assert log.leader_epoch_cache.entries == [(0, cut)]
+    found = log.producer_state_manager.producers
+    assert known
+    assert {number: each.last_sequence for number, each in found.items()} == known
