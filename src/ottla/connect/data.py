@@ -97,6 +97,8 @@ TIME_NAME: Final = "org.apache.kafka.connect.data.Time"
 TIMESTAMP_NAME: Final = "org.apache.kafka.connect.data.Timestamp"
 SCALE_PARAMETER: Final = "scale"
 """The parameter of a Decimal that says how many of its digits stand behind the point."""
+MOST_DIGITS: Final = 200_000
+"""Of a decimal that is written out; PostgreSQL has up to 131,072 before the point."""
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_DAY: Final = EPOCH.toordinal()
@@ -343,12 +345,22 @@ def _logical(schema: Schema) -> Logical:
     return schema.logical
 
 
+def bounded(value: Decimal) -> Decimal:
+    """The number itself; ValueError where it is written with more than MOST_DIGITS digits.
+
+    A dozen bytes such as 1e999999999 would be a gigabyte as a whole number or as text.
+    """
+    if value.is_finite() and abs(value.adjusted()) > MOST_DIGITS:
+        raise ValueError(f"be a number of at most {MOST_DIGITS:,} digits")
+    return value
+
+
 def _decimal_to_bytes(schema: Schema, value: Decimal) -> bytes:
     """The unscaled number, big-endian in as few bytes as hold its sign (Java's BigInteger)."""
-    sign, digits, exponent = value.as_tuple()
+    sign, digits, exponent = bounded(value).as_tuple()
     if not value.is_finite():
         raise ValueError("be a finite number")
-    unscaled, shift = int("".join(map(str, digits))), schema.scale + int(exponent)
+    unscaled, shift = int(Decimal((0, digits, 0))), schema.scale + int(exponent)
     power = int(10 ** abs(shift))
     unscaled, rest = (unscaled * power, 0) if shift >= 0 else divmod(unscaled, power)
     if rest:
@@ -361,8 +373,8 @@ def _decimal_to_bytes(schema: Schema, value: Decimal) -> bytes:
 
 def _decimal_from_bytes(schema: Schema, value: bytes) -> Decimal:
     unscaled = int.from_bytes(value, "big", signed=True)
-    digits = tuple(map(int, str(abs(unscaled))))
-    return Decimal((int(unscaled < 0), digits, -schema.scale))
+    digits = Decimal(abs(unscaled)).as_tuple().digits
+    return bounded(Decimal((int(unscaled < 0), digits, -schema.scale)))
 
 
 def _date_to_days(schema: Schema, value: date) -> int:

@@ -13,7 +13,7 @@ from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +32,7 @@ from ottla.connect.data import (
     SchemaAndValue,
     SchemaField,
     SchemaType,
+    bounded,
     from_base,
     shown,
     to_base,
@@ -186,7 +187,16 @@ def _refuse_constant(word: str) -> Any:
 
 
 _PLAIN: Final = json.JSONDecoder(parse_constant=_refuse_constant)
-_EXACT: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=Decimal)
+
+
+def _exact_number(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise ValueError("a number has too large an exponent") from None
+
+
+_EXACT: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_exact_number)
 """Keeps all digits of numbers with a point, which a decimal may need."""
 
 
@@ -638,7 +648,10 @@ def _logical_decoder(schema: Schema) -> Decode:
 
 def _decoded_decimal(schema: Schema, value: Any) -> Decimal:
     if isinstance(value, Decimal | int) and not isinstance(value, bool):
-        return Decimal(value)
+        try:
+            return bounded(Decimal(value))
+        except ValueError as error:
+            raise MisfitError(value, f"must {error}") from None
     found: Decimal = from_base(schema, _decoded_bytes(schema, value))
     return found
 

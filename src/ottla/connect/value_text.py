@@ -8,6 +8,7 @@ is none of these is a string. Where Kafka would lose something, Ottla keeps it:
 - a date must be one (`2020-13-45` is a string), and nothing may follow it;
 - a number that a float32 cannot hold is a float64;
 - a quoted string is read back as it was written, with its quotes, backslashes and blanks;
+- a number whose digits would be more than 200,000 (`1e999999999`) is a string;
 - a date before 1970-01-02 is written with its day.
 """
 
@@ -33,6 +34,7 @@ from ottla.connect.data import (
     INT16,
     INT32,
     INT64,
+    MOST_DIGITS,
     MS_PER_DAY,
     STRING,
     TIME,
@@ -81,7 +83,7 @@ _NUMERIC: Final = [
     SchemaType.FLOAT64,
 ]
 _FLOAT: Final = struct.Struct(">f")
-_EXPONENT_MAX: Final = 2**31 - 1
+_LONGEST_EXPONENT: Final = 10
 
 
 def float32(value: float) -> float:
@@ -289,10 +291,12 @@ class _Reader:
 def as_number(text: str) -> SchemaAndValue | None:
     """A number in the smallest type that holds it; None if the text is no number."""
     match = _NUMBER.fullmatch(text)
-    if match is None or abs(int(match[3] or 0)) > _EXPONENT_MAX:
+    if match is None or len(match[3] or "") > _LONGEST_EXPONENT:
         return None
     number = Decimal(text)
-    if abs(number) <= Decimal("1e19") and number == number.to_integral_value():
+    if abs(number.adjusted()) > MOST_DIGITS:
+        return None
+    if number.copy_abs() <= Decimal("1e19") and number == number.to_integral_value():
         whole = int(number)
         for schema in (INT8, INT16, INT32, INT64):
             if whole.bit_length() < BITS[schema.type] or whole == -(1 << BITS[schema.type] - 1):

@@ -48,6 +48,7 @@ from ottla.connect.data import (
     Schema,
     SchemaType,
     array_of,
+    bounded,
     decimal_of,
     shown,
     struct_of,
@@ -133,10 +134,10 @@ def read_boolean(value: Any) -> bool:
 def read_integer(value: Any) -> int:
     """A whole number of 64 bits."""
     try:
-        number = Decimal("NaN") if isinstance(value, bool | float) else Decimal(value)
+        number = Decimal("NaN") if isinstance(value, bool | float) else bounded(Decimal(value))
     except (InvalidOperation, TypeError, ValueError):
         number = Decimal("NaN")
-    if number.is_finite() and number == int(number) and -(2**63) <= number < 2**63:
+    if number.is_finite() and -(2**63) <= number < 2**63 and number == int(number):
         return int(number)
     raise ValueError("be a whole number of 64 bits")
 
@@ -154,7 +155,8 @@ def read_float(value: Any) -> float:
 def _exact(value: Any) -> Decimal:
     is_number = isinstance(value, int | float | Decimal | str) and not isinstance(value, bool)
     try:
-        return Decimal(repr(value) if isinstance(value, float) else value if is_number else "none")
+        text = repr(value) if isinstance(value, float) else value if is_number else "none"
+        return bounded(Decimal(text))
     except InvalidOperation:
         raise ValueError("be a number") from None
 
@@ -166,7 +168,10 @@ def decimal_reader(scale: int) -> Read:
         number = _exact(value)
         if not number.is_finite():
             raise ValueError(f"be a finite number; {DECIMALS_AS_TEXT}")
-        rounded = number.quantize(Decimal((0, (1,), -scale)), context=_WIDE)
+        try:
+            rounded = number.quantize(Decimal((0, (1,), -scale)), context=_WIDE)
+        except InvalidOperation:
+            raise ValueError(f"have at most {_WIDE.prec} digits; {DECIMALS_AS_TEXT}") from None
         if rounded == number:
             return rounded
         if isinstance(value, float) and abs(float(rounded) - value) <= ULPS * math.ulp(value):

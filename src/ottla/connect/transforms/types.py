@@ -30,6 +30,7 @@ from ottla.connect.data import (
     MisfitError,
     Schema,
     SchemaType,
+    bounded,
     infer_schema,
     shown,
     timestamp_from_ms,
@@ -198,7 +199,7 @@ def _fits(number: int, kind: SchemaType) -> bool:
 
 def _truncated(value: Any, kind: SchemaType) -> int:
     try:
-        return int(value)
+        return int(bounded(value) if isinstance(value, Decimal) else value)
     except (ValueError, OverflowError):
         raise MisfitError(value, f"must be a finite number to be cast to {kind}") from None
 
