@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from ottla.coordinator.group.consumer.assigned_partitions import NO_PARTITIONS, AssignedPartitions
 from ottla.coordinator.group.consumer.cluster_topics import SubscribedTopic
@@ -37,6 +37,8 @@ from ottla.protocol.offsets_topic import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
+
+M = TypeVar("M", bound=Message)
 
 
 class StoredConsumerGroup:
@@ -115,40 +117,19 @@ def _apply_target_epoch(group: StoredConsumerGroup, key: Message, value: bytes |
     )
 
 
-def _apply_member(group: StoredConsumerGroup, key: Message, value: bytes | None) -> None:
-    assert isinstance(key, ConsumerGroupMemberMetadataKey)
-    if value is None:
-        group.members.pop(key.member_id, None)
-    else:
-        stored = decode_versioned(ConsumerGroupMemberMetadataValue, value)
-        group.members[key.member_id] = read_member(stored)
+def _entry(
+    table: str, key_field: str, kind: type[M], read: Callable[[M], object]
+) -> Callable[[StoredConsumerGroup, Message, bytes | None], None]:
+    """Keeps each value in a table of the group, under a field of its key."""
 
+    def apply(group: StoredConsumerGroup, key: Message, value: bytes | None) -> None:
+        entries, name = getattr(group, table), getattr(key, key_field)
+        if value is None:
+            entries.pop(name, None)
+        else:
+            entries[name] = read(decode_versioned(kind, value))
 
-def _apply_target(group: StoredConsumerGroup, key: Message, value: bytes | None) -> None:
-    assert isinstance(key, ConsumerGroupTargetAssignmentMemberKey)
-    if value is None:
-        group.targets.pop(key.member_id, None)
-    else:
-        stored = decode_versioned(ConsumerGroupTargetAssignmentMemberValue, value)
-        group.targets[key.member_id] = read_partitions(stored.topic_partitions)
-
-
-def _apply_current(group: StoredConsumerGroup, key: Message, value: bytes | None) -> None:
-    assert isinstance(key, ConsumerGroupCurrentMemberAssignmentKey)
-    if value is None:
-        group.currents.pop(key.member_id, None)
-    else:
-        stored = decode_versioned(ConsumerGroupCurrentMemberAssignmentValue, value)
-        group.currents[key.member_id] = read_current_assignment(stored)
-
-
-def _apply_regex(group: StoredConsumerGroup, key: Message, value: bytes | None) -> None:
-    assert isinstance(key, ConsumerGroupRegularExpressionKey)
-    if value is None:
-        group.regexes.pop(key.regular_expression, None)
-    else:
-        stored = decode_versioned(ConsumerGroupRegularExpressionValue, value)
-        group.regexes[key.regular_expression] = frozenset(stored.topics)
+    return apply
 
 
 READERS: Final[
@@ -156,9 +137,23 @@ READERS: Final[
 ] = {
     ConsumerGroupMetadataKey: _apply_epoch,
     ConsumerGroupPartitionMetadataKey: _apply_topics,
-    ConsumerGroupMemberMetadataKey: _apply_member,
     ConsumerGroupTargetAssignmentMetadataKey: _apply_target_epoch,
-    ConsumerGroupTargetAssignmentMemberKey: _apply_target,
-    ConsumerGroupCurrentMemberAssignmentKey: _apply_current,
-    ConsumerGroupRegularExpressionKey: _apply_regex,
+    ConsumerGroupMemberMetadataKey: _entry(
+        "members", "member_id", ConsumerGroupMemberMetadataValue, read_member
+    ),
+    ConsumerGroupTargetAssignmentMemberKey: _entry(
+        "targets",
+        "member_id",
+        ConsumerGroupTargetAssignmentMemberValue,
+        lambda stored: read_partitions(stored.topic_partitions),
+    ),
+    ConsumerGroupCurrentMemberAssignmentKey: _entry(
+        "currents", "member_id", ConsumerGroupCurrentMemberAssignmentValue, read_current_assignment
+    ),
+    ConsumerGroupRegularExpressionKey: _entry(
+        "regexes",
+        "regular_expression",
+        ConsumerGroupRegularExpressionValue,
+        lambda stored: frozenset(stored.topics),
+    ),
 }
