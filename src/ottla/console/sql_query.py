@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SQL_MS: Final = 10_000
 """How long DuckDB may take; reading the topics may take as long as a search."""
+NUMBERS: Final = ("INTEGER", "UINTEGER", "DOUBLE", "FLOAT", "DECIMAL")
+TIMES: Final = ("TIME", "DATE")
 WORKER: Final = WorkerProcess(module("sql_worker"), ("rows", "error"), "statement")
 
 
@@ -31,7 +33,14 @@ class SqlColumn(NamedTuple):
     @property
     def is_number(self) -> bool:
         """Whether its values are compared by their size."""
-        return self.type.endswith("INT") or self.type in ("INTEGER", "DOUBLE", "FLOAT", "DECIMAL")
+        return self.type.endswith("INT") or (
+            self.type.startswith(NUMBERS) and not self.type.endswith("]")
+        )
+
+    @property
+    def is_time(self) -> bool:
+        """Whether its values are times, which stay on one line."""
+        return self.type.startswith(TIMES) and not self.type.endswith("]")
 
 
 class SqlResult(NamedTuple):

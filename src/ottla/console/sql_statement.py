@@ -84,6 +84,9 @@ COLUMNS: Final = frozenset({"partition", "offset", "timestamp", *JSON_COLUMNS, H
 """The columns of a topic."""
 
 
+QUOTED_COLUMN: Final = re.compile(rf'"({"|".join(sorted(COLUMNS))})"')
+
+
 class Edit(NamedTuple):
     """A part of the text, in bytes, and the text in its place."""
 
@@ -359,8 +362,9 @@ class SelectReader:
 
 
 def column_name(name: str) -> str:
-    """The name of a column of a result, in which fields are written as people do."""
-    return MACRO.sub(lambda found: CAPITALS.sub("", found[1]).replace("/", "."), name)
+    """The name of a column of a result, as people write it."""
+    name = MACRO.sub(lambda found: CAPITALS.sub("", found[1]).replace("/", "."), name)
+    return QUOTED_COLUMN.sub(r"\1", name).replace("count_star()", "count(*)")
 
 
 def quoted_name(name: str) -> str:

@@ -175,7 +175,8 @@ def exchange(clock: Clock, request: HttpRequest, most_bytes: int, limit_s: float
     except TimeoutError:
         raise CallError(f"timed out: no whole answer in {limit_s:g} s") from None
     except (OSError, ValueError, HTTPException) as error:
-        raise CallError(str(error) or type(error).__name__) from None
+        words = getattr(error, "strerror", None) or str(error)
+        raise CallError(words or type(error).__name__) from None
 
 
 def _exchange(request: HttpRequest, most_bytes: int, deadline: Deadline) -> HttpAnswer:

@@ -21,6 +21,14 @@ def test_names_stand_once():
     assert [each.is_number for each in named_columns(columns)] == [True, False, True]
 
 
+def test_columns_of_numbers_and_times_are_known():
+    """With their precision, and not lists of them."""
+    types = ["DECIMAL(10,2)", "HUGEINT", "UINTEGER", "TIMESTAMP WITH TIME ZONE", "DATE"]
+    columns = [SqlColumn("a", each) for each in (*types, "INTEGER[]", "DATE[]", "VARCHAR")]
+    assert [each.is_number for each in columns] == [True, True, True, *[False] * 5]
+    assert [each.is_time for each in columns] == [False] * 3 + [True] * 2 + [False] * 3
+
+
 @pytest.mark.parametrize(("status", "kind"), [(404, NotFound), (400, Refused), (502, Refused)])
 def test_reason_of_a_worker_is_that_of_the_page(status, kind):
     """With names that are alike, where a topic is not there."""

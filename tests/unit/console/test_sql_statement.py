@@ -145,6 +145,8 @@ def test_column_has_the_name_of_its_field():
     """Not that of the macro."""
     assert column_name('sum("value/a/b"(o."value"))') == "sum(value.a.b)"
     assert column_name('max("value/A^1"("value"))') == "max(value.A)"
+    assert column_name('max(o."timestamp")') == "max(o.timestamp)"
+    assert column_name("count_star()") == "count(*)"
     assert NamedField("value", ("a~/b",)).pointer == "/a~0~1b"
 
 
