@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import date, datetime
+from decimal import Decimal
 from functools import partial
 from importlib.util import find_spec
 from tempfile import TemporaryFile
@@ -18,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 from ottla.console.page import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 CSV, JSON_LINES, PARQUET = "csv", "jsonl", "parquet"
 MEDIA_TYPES: Final = {
@@ -33,6 +35,8 @@ AFTER_SEMICOLON: Final = re.compile(r"(;[\s\x00-\x1f\ufeff\"]*)(?=[=+\-@\uff1d\u
 """Where a part of a cell begins like a formula; quotes, doubled in CSV, may be passed over."""
 QUOTED: Final = re.compile('[",;\t\r\n]')
 """Characters of cells that are quoted: those that part cells for one reader or another."""
+SIGNED: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+"""Types of DuckDB whose values an integer of 64 bits has."""
 BASE64: Final = "base64"
 """The encoding of a cell that no spreadsheet can run, as it has no brackets to call with."""
 PLAIN_NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
@@ -53,9 +57,12 @@ class CsvRows:
         self._columns = list(columns)
         self._head = head_of(columns) if columns else ""
 
-    def text_of(self, rows: Iterable[Any]) -> str:
+    def text_of(self, rows: Iterable[Any], columns: Iterable[str] = ()) -> str:
         """The lines of a window, before the first one with the names of the columns."""
         lines = []
+        if columns and not self._columns:
+            self._columns = [*columns]
+            self._head = head_of(self._columns)
         for row in map(fields_of, rows):
             if not self._columns:
                 self._columns = list(row)
@@ -75,7 +82,7 @@ class CsvRows:
 class JsonRows:
     """Windows of rows as JSON lines."""
 
-    def text_of(self, rows: Iterable[Any]) -> str:
+    def text_of(self, rows: Iterable[Any], _columns: Iterable[str] = ()) -> str:
         """The lines of a window."""
         return "".join(map(json_line, map(fields_of, rows)))
 
@@ -164,19 +171,29 @@ class ParquetRows:
         self._schema = record_schema() if of_records else None
         self._writer: Any = self._open(self._file, self._schema) if of_records else None
 
-    def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add a window."""
+    def add(self, rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> None:
+        """Add a window, whose columns may have types of DuckDB."""
         if rows and self._schema is not None:
             self._writer.write_batch(self._pa.RecordBatch.from_pylist(rows, schema=self._schema))
         elif rows or self._writer is None:
-            names = [*rows[0]] if rows else []
-            columns = [self._column([row[name] for row in rows]) for name in names]
+            names = [*types] or ([*rows[0]] if rows else [])
+            columns = [
+                self._column([row[name] for row in rows], types.get(name, "")) for name in names
+            ]
             batch = self._pa.RecordBatch.from_arrays(columns, names=names)
             self._writer = self._writer or self._open(self._file, batch.schema)
             self._writer.write_batch(batch)
 
-    def _column(self, values: list[Any]) -> Any:
+    def _column(self, values: list[Any], type_name: str) -> Any:
         """The values of a column; as JSON where they have no type of their own."""
+        try:
+            if known := arrow_type(type_name):
+                type_, read = known
+                return self._pa.array(
+                    [each if each is None else read(each) for each in values], type_
+                )
+        except (self._pa.ArrowException, OverflowError, ValueError, ArithmeticError):
+            return self._pa.array([each if each is None else str(each) for each in values])
         try:
             column = self._pa.array(values)
             if not self._pa.types.is_nested(column.type):
@@ -201,6 +218,31 @@ class ParquetRows:
         if self._writer is not None:
             self._writer.close()
         self._file.close()
+
+
+def arrow_type(name: str) -> tuple[Any, Callable[[Any], Any]] | None:
+    """The type of a column by DuckDB's name of it, and what makes its values of those of JSON."""
+    import pyarrow as pa
+
+    kind, _, rest = name.partition("(")
+    if kind == "DECIMAL" and rest:
+        precision, scale = rest.rstrip(")").split(",")
+        return pa.decimal128(int(precision), int(scale)), Decimal
+    if kind in SIGNED:
+        return pa.int64(), int
+    types: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+        "UBIGINT": (pa.uint64(), int),
+        "HUGEINT": (pa.decimal128(38, 0), Decimal),
+        "FLOAT": (pa.float64(), float),
+        "DOUBLE": (pa.float64(), float),
+        "BOOLEAN": (pa.bool_(), bool),
+        "VARCHAR": (pa.string(), str),
+        "JSON": (pa.string(), str),
+        "DATE": (pa.date32(), date.fromisoformat),
+        "TIMESTAMP": (pa.timestamp("us"), datetime.fromisoformat),
+        "TIMESTAMP WITH TIME ZONE": (pa.timestamp("us", "UTC"), datetime.fromisoformat),
+    }
+    return types.get(name)
 
 
 def record_schema() -> Any:

@@ -218,7 +218,7 @@ async def text_pieces(
     async with aclosing(windows):
         async for window in windows:
             rows = [record_row(*each) if is_record(each) else each for each in window.rows]
-            yield utf_8(lines.text_of(rows) + "".join(map(lines.note, window.notes)))
+            yield utf_8(lines.text_of(rows, window.types) + "".join(map(lines.note, window.notes)))
 
 
 async def parquet_pieces(
@@ -233,7 +233,7 @@ async def parquet_pieces(
             async for window in windows:
                 notes += window.notes
                 rows = [parquet_row(*each) if of_records else each for each in window.rows]
-                await work(partial(file.add, rows))
+                await work(partial(file.add, rows, window.types))
         await work(partial(file.finish, notes))
         while piece := await work(file.read):
             yield piece

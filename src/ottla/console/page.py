@@ -170,6 +170,8 @@ class ExportWindow(NamedTuple):
     """The field of a query with which the rows behind it begin; empty for the last window."""
     size: int = 0
     """About how many bytes the rows have, where that may be many."""
+    types: Mapping[str, str] = {}
+    """The columns of a statement, with DuckDB's types; empty for other rows."""
 
 
 class ConsoleExport(NamedTuple):

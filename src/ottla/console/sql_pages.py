@@ -71,7 +71,8 @@ async def sql_windows(visit: Visit) -> AsyncIterator[ExportWindow]:
     if not text:
         raise Refused("q= is missing: a SELECT over topics")
     found = await run_sql(visit, text, MOST_ROWS)
-    yield ExportWindow(found.rows, [*notes_of(found)])
+    types = {each.name: each.type for each in found.columns}
+    yield ExportWindow(found.rows, notes_of(found), types=types)
 
 
 def notes_of(found: SqlResult) -> list[str]:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import math
+from datetime import UTC, datetime
+from decimal import Decimal
 from urllib.parse import quote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sql_world import result
@@ -75,6 +79,38 @@ def test_rows_are_taken_along(shop, here):
         file = (await visitor.get(f"/sql.parquet?q={quote(BY_STATUS)}")).body
         assert pq.read_table(io.BytesIO(file)).to_pylist() == ROWS
         assert '\\"orders\\"' in (await visitor.get("/sql.json")).text
+
+    visit(shop.bootstrap_servers, walk)
+
+
+TYPED = """select 'a' as s, 1.10::decimal(5, 2) as d, 'nan'::double as f, -1 as i, null::int as n,
+  18446744073709551615::ubigint as u, 170141183460469231731687303715884105727 as h, true as b,
+  timestamptz '2026-11-22 13:00:00.001+00' as t, date '2026-11-22' as day, [1] as l,
+  timestamp '33658-09-27 01:46:40' as late"""
+
+
+def test_parquet_has_the_types_of_a_statement(shop, here):
+    """Also where there are no rows; what a type has no value for is text."""
+
+    async def walk(visitor: Visitor) -> None:
+        async def table(text: str) -> pa.Table:
+            answer = await visitor.get(f"/sql.parquet?q={quote(text)}")
+            return pq.read_table(io.BytesIO(answer.body))
+
+        found = await table(TYPED)
+        assert [f"{each.name} {each.type}" for each in found.schema] == [
+            *("s string", "d decimal128(5, 2)", "f double", "i int64", "n int64", "u uint64"),
+            *("h string", "b bool", "t timestamp[us, tz=UTC]", "day date32[day]", "l string"),
+            "late string",
+        ]
+        (row,) = found.to_pylist()
+        assert (row["d"], row["u"], row["l"]) == (Decimal("1.10"), 18446744073709551615, "[1]")
+        assert row["t"] == datetime(2026, 11, 22, 13, 0, 0, 1000, UTC)
+        assert math.isnan(row["f"])
+        empty = await table(f"select s, t from ({TYPED}) where false")
+        assert [str(each.type) for each in empty.schema] == ["string", "timestamp[us, tz=UTC]"]
+        answer = await visitor.get(f"/sql.csv?q={quote('select 1 as a, 2 as b where false')}")
+        assert answer.text == "a,b\r\n"
 
     visit(shop.bootstrap_servers, walk)
 
