@@ -21,10 +21,11 @@ ROOMS = {
     "server",
     "metrics",
 }
-CORE_LINES = 36_200
+CORE_LINES = 36_170
 OTHERS = {
     "coordinator/group/consumer/*": "groups of the newer protocol (KIP-848)",
     "coordinator/group/topic_drops": "what is forgotten of deleted topics, a slice at a time",
+    "log/throttler": "the speed of cleaners and of moves, which extensions have",
     "log/producer_snapshot": "the bytes of a file, which Kafka has made too",
     "metrics/*": "sensors and their forms, for measures of a broker and for clients",
     "runtime/http_calls": "calls over HTTP of tools, and for the keys of tokens",
@@ -42,6 +43,7 @@ OTHERS = {
     "registry/znodes": "the texts of nodes, which are Kafka's, for looking up",
     "registry/zookeeper*": "the tree in ZooKeeper, where a cluster has one",
     "runtime/app_loop": "the loop of a program, which its clients share",
+    "runtime/busy_time": "for how long a thread is busy, for measures",
     "runtime/child_process": "children that end with their parents, for commands",
     "runtime/free_port": "a port for servers that choose one",
     "runtime/io_thread": "the thread of a client's loop",

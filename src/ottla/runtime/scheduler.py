@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
 from itertools import islice
@@ -161,26 +159,6 @@ class LoopScheduler:
         self._timer.advance(self._clock.monotonic_ms(), TIMERS_AT_ONCE)
         # A callback may have armed the loop timer for a task of its own: the earliest one counts.
         self._arm(self._clock.monotonic_ms())
-
-
-class BusyTime:
-    """For how long the thread that makes it has had something to do.
-
-    That is the time in which it ran or waited for a processor, as Linux counts; where the system
-    does not, the time in which it ran. To know costs nothing until it is asked.
-    """
-
-    def __init__(self) -> None:
-        self._path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
-
-    def read_ns(self) -> int:
-        """Since the thread began; to be asked on the same thread."""
-        try:
-            with open(self._path) as file:
-                ran, waited, _ = file.read().split()
-        except (OSError, ValueError):
-            return time.thread_time_ns()
-        return int(ran) + int(waited)
 
 
 def log_task_death(task: asyncio.Task[Any]) -> None:

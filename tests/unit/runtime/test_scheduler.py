@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ottla.errors import KafkaTimeoutError
 from ottla.runtime import LoopScheduler, Slices, SystemClock, real_runtime, scheduler
-from ottla.runtime.scheduler import BusyTime, Work, emptied, pause, within
+from ottla.runtime.scheduler import Work, emptied, pause, within
 from ottla.testing import MockRuntime, mock_runtime
 
 
@@ -306,25 +304,6 @@ def test_shielded_task_goes_on_after_its_time(runtime: MockRuntime) -> None:
     runtime.advance(50)
 
     assert task.result() == "done"
-
-
-def test_busy_time_grows_with_what_the_thread_does() -> None:
-    """The busy time grows at least by the time for which the thread ran."""
-    busy = BusyTime()
-    before, ran_before = busy.read_ns(), time.thread_time_ns()
-    while time.thread_time_ns() - ran_before < 20_000_000:
-        sum(range(1_000))
-
-    assert busy.read_ns() - before >= 10_000_000  # the system counts in slices of a few ms
-
-
-def test_busy_time_where_the_system_does_not_tell(tmp_path: Path) -> None:
-    """It is for how long the thread has run."""
-    busy = BusyTime()
-    busy._path = str(tmp_path / "schedstat")
-    before = time.thread_time_ns()
-
-    assert before <= busy.read_ns() <= time.thread_time_ns()
 
 
 def test_items_are_given_with_a_pause_after_each_slice() -> None:

@@ -20,7 +20,7 @@ from ottla.metrics.metrics_registry import (
 from ottla.metrics.sensors import WindowedRate
 from ottla.network.processor import Processor, Traffic
 from ottla.runtime import Clock
-from ottla.runtime.scheduler import BusyTime
+from ottla.runtime.busy_time import BusyTime
 
 PROCESSOR_TAGS: Final[Tags] = (("networkProcessor", "0"),)
 """A broker of Ottla has one processor."""
