@@ -12,13 +12,14 @@ import asyncio
 import contextlib
 import selectors
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVarTuple
 
 from ottla.errors import ConfigError
 from ottla.runtime.poller import AUTO, EPOLL, READABLE, WRITABLE, EpollPoller, Poller, pollers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator
     from contextvars import Context
 
 Ready: TypeAlias = "list[tuple[int, int]]"
@@ -58,6 +59,10 @@ class ServingLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.TimerHandle:
         self._shared.is_wanted = True
         return super().call_at(when, callback, *args, context=context)
+
+    def stop(self) -> None:
+        self._shared.is_wanted = True
+        super().stop()
 
 
 def serving_loop() -> ServingLoop:
@@ -145,11 +150,11 @@ class SharedSelector(selectors.BaseSelector):
         ends_s = time.monotonic() + timeout if timeout else 0.0
         ready = poll(wait_s, MAX_EVENTS)
         while ready:
-            own = [(fd, events) for fd, events in ready if fd in keys]
+            own = [(keys[fd], events) for fd, events in ready if fd in keys]
             if len(own) < len(ready):
                 self._serve(ready if not own else [each for each in ready if each[0] not in keys])
-            if own:
-                return [(keys[fd], asked_for(keys[fd], events)) for fd, events in own if fd in keys]
+            if own:  # unless its number is another one's since others were served
+                return [(k, asked_for(k, events)) for k, events in own if keys.get(k.fd) is k]
             if self.is_wanted or wait_s == 0:
                 break
             if wait_s is not None:
@@ -177,7 +182,9 @@ class SharedSelector(selectors.BaseSelector):
             try:
                 if own:
                     served.on_ready(own)
-            except Exception as error:
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # as of any callback of asyncio
                 self.is_wanted = True
                 context = {"message": "serving ready sockets failed", "exception": error}
                 asyncio.get_running_loop().call_exception_handler(context)
@@ -187,7 +194,23 @@ class SharedSelector(selectors.BaseSelector):
         self.poller.close()
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return self._keys
+        return KeysByFile(self._keys)
+
+
+class KeysByFile(Mapping[Any, selectors.SelectorKey]):
+    """Keys by the number of a descriptor, which may be looked up by its file as well."""
+
+    def __init__(self, keys: Mapping[int, selectors.SelectorKey]) -> None:
+        self._keys = keys
+
+    def __getitem__(self, file: Any) -> selectors.SelectorKey:
+        return self._keys[number_of(file)]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
 
 def number_of(file: Any) -> int:

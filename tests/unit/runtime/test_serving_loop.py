@@ -241,3 +241,57 @@ def test_broker_on_another_loop_is_refused() -> None:
 
     with pytest.raises(TypeError, match="a broker runs on ServingLoop, not on "):
         asyncio.run(ask())
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), GeneratorExit()])
+def test_no_error_of_one_who_serves_ends_the_loop(
+    loop: ServingLoop, echo: Echo, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also one that asyncio has for its own tasks: a future that was given up has it, too."""
+    ours, theirs = socket.socketpair()
+
+    def fail(ready: Ready) -> None:
+        raise error
+
+    failing = loop.serve(fail)
+    failing.register(ours.fileno(), WRITABLE)
+
+    async def play() -> None:
+        with echo.client() as client:
+            assert await exchange(client, 3) == bytes(range(3))
+
+    with ours, theirs, caplog.at_level(logging.ERROR):
+        loop.run_until_complete(play())
+        failing.close()
+    assert type(error).__name__ in caplog.text
+
+
+def test_one_who_serves_can_stop_the_loop(loop: ServingLoop) -> None:
+    """Nothing else comes that would wake it."""
+    ours, theirs = socket.socketpair()
+
+    def on_ready(ready: Ready) -> None:
+        sockets.close()
+        loop.stop()
+
+    sockets = loop.serve(on_ready)
+    sockets.register(ours.fileno(), WRITABLE)
+    with ours, theirs:
+        loop.run_forever()
+
+
+def test_files_are_watched_as_well_as_their_numbers(loop: ServingLoop) -> None:
+    """As on any loop of asyncio: a file that is read and written to is one descriptor."""
+    ours, theirs = socket.socketpair()
+    read, written = asyncio.Event(), asyncio.Event()
+
+    async def play() -> None:
+        loop.add_reader(ours, read.set)
+        loop.add_writer(ours, written.set)
+        theirs.send(b"x")
+        await asyncio.wait_for(asyncio.gather(read.wait(), written.wait()), 60)
+        assert loop.remove_reader(ours)
+        assert loop.remove_writer(ours.fileno())
+
+    with ours, theirs:
+        loop.run_until_complete(play())
