@@ -69,6 +69,10 @@ class Acceptor:
         self._pausing: set[str] = set()
         self._refused: dict[socket.socket, Timer] = {}
 
+    def __contains__(self, fd: int) -> bool:
+        """Whether it is a listening socket."""
+        return fd in self._sockets
+
     @property
     def listeners(self) -> list[Listener]:
         return list(dict.fromkeys(listener for _, listener in self._sockets.values()))

@@ -246,13 +246,13 @@ class Connection:
         if not self.muted & CLOSING:
             self.muted |= CLOSING
             self.close_reason = reason
+            self._owner.begin_close(self)
             if self.throttle_timer is not None:
                 self.throttle_timer.cancel()
                 self.throttle_timer = None
             if self.awaited is not None:
                 self.awaited.cancel()
                 self.awaited = None
-            self._owner.begin_close(self)
 
     def _end_request(self) -> None:
         # After `close` no answer is due, and a handler that prepared one need not know.

@@ -11,7 +11,8 @@ one callback per socket. A turn has six stages, in this order:
     close              last: see below
 
 Each stage is bounded. The rest waits for the next turn, which `call_soon` makes come
-after all else that the loop has to do.
+after all else that the loop has to do. An error of ours costs a client its connection, and no other
+one anything: the next stage follows, and what the failed one has left is done in the next turn.
 
 Facts about epoll that shape this file (the differences of other pollers are hidden in `Poller`):
 - It watches open file descriptions, not numbers. A description that was duplicated (fork, dup)
@@ -19,7 +20,8 @@ Facts about epoll that shape this file (the differences of other pollers are hid
   connections are unregistered before they are closed.
 - A closed number is given to the next socket at once. If a connection were closed in the middle of
   a turn and another accepted, events of the old one that were fetched before would hit the new one.
-  So connections are closed after all events of the turn have been looked at.
+  So connections are closed after all events of the turn have been looked at. Where a turn is due,
+  listeners and handshakes may end between its events and itself: it looks their numbers up.
 - It is used level-triggered: bytes that a bounded turn leaves unread are reported again. Errors
   and hang-ups are reported even where nothing is asked for.
 - That a client has closed its side (HALF_CLOSED) is reported where it is asked for, also behind
@@ -75,6 +77,8 @@ IN = READABLE
 OUT = WRITABLE
 # Of a muted client: only that it closes its side.
 QUIET = HALF_CLOSED
+# Errors of ours. The second one is that of a future that others have given up.
+FAULTS = (Exception, asyncio.CancelledError)
 
 
 class Traffic:
@@ -168,7 +172,7 @@ class Processor:
         self._config, self.sasl = config, config.sasl
         self.max_frame_bytes: Callable[[int], int] = lambda api_key: config.socket_request_max_bytes
         self.max_request_bytes, self.tls = config.socket_request_max_bytes, config.tls
-        self._on_request, self._complete_delayed = on_request, complete_delayed
+        self._on_request = on_request
         self.identify: Identify | None = None
         self._sockets = serving_loop().serve(self.drain)
         self._idle_expiry = idle = IdleExpiry(runtime, config.connections_max_idle_ms)
@@ -192,6 +196,9 @@ class Processor:
         self._to_send: list[Connection] = []
         self._to_close: list[Connection] = []
         self._in_turn = self._is_turn_due = False
+        first = (self._accept, self._receive, self._handle)
+        self._stages = (*first, complete_delayed, self._send, self._close)
+        self._served: Connection | None = None  # the one that a stage is at work for
 
     @property
     def listeners(self) -> list[Listener]:
@@ -261,20 +268,19 @@ class Processor:
             return  # a turn was due when the processor stopped
         self.turn_began_ns = self._clock.monotonic_ns()
         self._now_ms = self.turn_began_ns // 1_000_000
-        try:
-            self._sort(ready)
-            self._accept()
-            self._receive()
-            self._handle()
-            self._complete()
-            self._send()
-            self._close()
-        finally:
-            self._in_turn = False
-            if self._ahead:
-                self._readable += self._readable_ahead()
-            if self._readable or self._ready or self._to_send or self._to_close:
-                self._schedule_turn()
+        for stage in (partial(self._sort, ready), *self._stages):
+            try:
+                stage()
+            except FAULTS:
+                logger.exception("Serving %s failed", self._served or "clients")
+                if self._served is not None:
+                    self._served.close("an error of the broker")
+            self._served = None
+        self._in_turn = False
+        if self._ahead:
+            self._readable += self._readable_ahead()
+        if self._readable or self._ready or self._to_send or self._to_close:
+            self._schedule_turn()
 
     def _schedule_turn(self) -> None:
         """Have another turn soon, although no socket may have anything to say."""
@@ -299,6 +305,7 @@ class Processor:
                 if not has_rest:
                     self._readable.append(connection)
             else:
+                self._served = connection
                 self._sort_out(connection, events)
 
     def _sort_out(self, connection: Connection, events: int) -> None:
@@ -321,21 +328,22 @@ class Processor:
     def _readable_ahead(self) -> list[Connection]:
         """The connections that may take requests whose bytes TLS has already received."""
         listed = {connection.transport.fileno() for connection in self._readable}
-        waiting = (self._connections[fd] for fd in self._ahead - listed)
-        return [each for each in waiting if not each.muted and not each.is_ready]
+        waiting = map(self._connections.get, self._ahead - listed)
+        return [each for each in waiting if each and not each.muted and not each.is_ready]
 
     # Accept
 
     def _accept(self) -> None:
         if not self._acceptable:
             return
+        acceptable, self._acceptable = self._acceptable, {}
         self._handshakes.begin_turn()
-        for fd in self._acceptable:
+        for fd in acceptable:
+            self._served = None
             if fd in self._handshakes:
                 self._handshakes.step(fd)
-            else:
+            elif fd in self._acceptor:
                 self._acceptor.accept(fd)
-        self._acceptable.clear()
 
     def admit(self, endpoint: socket.socket, listener: Listener, client: tuple[str, int]) -> None:
         """Serve a client that the acceptor has let in; after its handshake, where TLS is wanted."""
@@ -371,6 +379,7 @@ class Processor:
         self._connections[transport.fileno()] = connection
         self._idle_expiry.add(connection, self._now_ms)
         self.traffic.begin(connection)
+        self._served = connection
         connection.accepted(principal)
 
     # Receive
@@ -384,6 +393,7 @@ class Processor:
             count += 1
             if connection.muted or connection.is_ready or connection.is_queued_to_send:
                 continue  # bytes that an earlier turn has left come first, also before its end
+            self._served = connection
             try:
                 used += self._receive_from(connection, used)
             except BlockingIOError:
@@ -439,16 +449,18 @@ class Processor:
         count, ends_ns = 0, self.turn_began_ns + TURN_NS
         # Of many clients none has its next request handled before each has had one handled.
         share = requests_left // len(ready) or 1 if ready else 0
-        for connection in ready:
-            if requests_left <= 0 or (count and self._clock.monotonic_ns() >= ends_ns):
-                break
-            count += 1
-            connection.is_ready = False
-            requests_left -= self._handle_frames(connection, share, ends_ns)
-        # Connections that were not served come before those that want more.
-        for connection in ready[count:]:
-            connection.frames.settle()
-        self._ready = ready[count:] + self._ready
+        try:
+            for connection in ready:
+                if requests_left <= 0 or (count and self._clock.monotonic_ns() >= ends_ns):
+                    break
+                count += 1
+                connection.is_ready, self._served = False, connection
+                requests_left -= self._handle_frames(connection, share, ends_ns)
+        finally:
+            # Connections that were not served come before those that want more.
+            for connection in ready[count:]:
+                connection.frames.settle()
+            self._ready = ready[count:] + self._ready
 
     def _handle_frames(self, connection: Connection, max_requests: int, ends_ns: int) -> int:
         """Hand over the requests that can be handled now, each when the one before is answered."""
@@ -468,11 +480,9 @@ class Processor:
                     break
         except RemoteProtocolError as error:
             connection.close(error.message)
-        except Exception:
-            logger.exception("%s: the handler of a request failed", connection.id)
-            connection.close("the handler of its request failed")
+        finally:
+            connection.request_count += count
         frames.settle()
-        connection.request_count += count
         if connection.is_half_closed:
             connection.begin_answer()
         if not connection.muted and (connection.interest != IN or not frames.is_empty()):
@@ -487,28 +497,22 @@ class Processor:
         elif connection.interest != IN:
             self._watch(connection, IN)
 
-    # Complete delayed
-
-    def _complete(self) -> None:
-        try:
-            self._complete_delayed()
-        except Exception:
-            logger.exception("The completion of delayed operations failed")
-
     # Send
 
     def _send(self) -> None:
         to_send, self._to_send = self._to_send, []
         large_sends = count = 0
         self.sent.begin()
-        for connection in to_send:
-            if large_sends == TURN_LARGE_SENDS:
-                break
-            count += 1
-            connection.is_queued_to_send = False
-            if not connection.muted & CLOSING and self._flush(connection) is not ALL:
-                large_sends += 1
-        self._to_send = to_send[count:] + self._to_send
+        try:
+            for connection in to_send:
+                if large_sends == TURN_LARGE_SENDS:
+                    break
+                count += 1
+                connection.is_queued_to_send, self._served = False, connection
+                if not connection.muted & CLOSING and self._flush(connection) is not ALL:
+                    large_sends += 1
+        finally:
+            self._to_send = to_send[count:] + self._to_send
 
     def _flush(self, connection: Connection) -> Flushed | None:
         limit = self._config.turn_max_send_bytes_per_connection
@@ -545,14 +549,14 @@ class Processor:
     # Close
 
     def _close(self) -> None:
-        to_close, self._to_close = self._to_close, []
-        for connection in to_close:
+        while self._to_close:
+            self._served = connection = self._to_close.pop()
             fd = connection.transport.fileno()
+            del self._connections[fd]
             self._sockets.unregister(fd)
             connection.transport.close()
             connection.frames.clear()
             connection.outgoing.clear()
-            del self._connections[fd]
             self._idle_expiry.remove(connection)
             self._acceptor.left(connection.client_host)
             self.traffic.end(connection)
