@@ -37,11 +37,13 @@ class StepwiseLoader(ABC):
         self.partition = partition
         self.record_count = 0
         self.began_ms = 0
+        self.is_read = False
         self._steps = self._read(batch for buffer in source for batch in batches(buffer))
 
     def step(self) -> bool:
         """Read about RECORDS_PER_STEP records; False when all have been read."""
-        return next(self._steps, DONE) is not DONE
+        self.is_read = next(self._steps, DONE) is DONE
+        return not self.is_read
 
     def _read(self, found: Iterator[RecordBatch]) -> Work[None]:
         left = RECORDS_PER_STEP
@@ -125,6 +127,11 @@ class CoordinatorPartitions(Generic[LoaderT]):
     def loaders(self) -> Collection[LoaderT]:
         """Those of the partitions that are being read."""
         return self._loaders.values()
+
+    def read_loader(self, partition: int) -> LoaderT | None:
+        """The loader that has read a partition to its end, and whose groups or ids begin now."""
+        loader = self._loaders.get(partition)
+        return loader if loader and loader.is_read else None
 
     def availability(self, partition: int) -> ErrorCode:
         """NONE if the partition is loaded here, else the error for the client."""

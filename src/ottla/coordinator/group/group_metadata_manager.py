@@ -157,11 +157,9 @@ class GroupMetadataManager:
         self._groups: dict[str, Group] = {}
         self._ids: defaultdict[int, dict[str, None]] = defaultdict(dict)
         """The ids of the groups by partition."""
-        self.partitions: CoordinatorPartitions[PartitionLoader] = CoordinatorPartitions(
-            runtime, log, OFFSETS_TOPIC
-        )
+        self.partitions = CoordinatorPartitions[PartitionLoader](runtime, log, OFFSETS_TOPIC)
         # (partition, producer id) -> groups with offsets in the producer's open transaction.
-        self._transactions: dict[tuple[int, int], set[str]] = {}
+        self._transactions: defaultdict[tuple[int, int], set[str]] = defaultdict(set)
         self._debts = OwedTombstones(runtime, self._groups, self._drop_offsets)
         self.drops = TopicDrops(runtime, self._groups, is_deleted, self._pay_tombstones)
 
@@ -344,7 +342,7 @@ class GroupMetadataManager:
         self._append_tombstones(group, [*group.offsets.payable_tombstones()], lambda error: None)
         write = group.offsets.begin_in_transaction(producer, offsets)
         key = self.log.partition_for(group.group_id), producer.producer_id
-        self._transactions.setdefault(key, set()).add(group.group_id)
+        self._transactions[key].add(group.group_id)
         # The log recognizes a transaction by its batches' producer id and epoch; their sequence
         # numbers do not matter here.
         builder = BatchBuilder()
@@ -353,13 +351,14 @@ class GroupMetadataManager:
 
     def end_transaction(self, partition: int, place: int, producer_id: int, commit: bool) -> None:
         """A producer's transaction marker is in the log of the partition, at this place."""
+        if loader := self.partitions.read_loader(partition):
+            loader.end_offsets(place, producer_id, commit)
         for group_id in self._transactions.pop((partition, producer_id), ()):
-            group = self._groups.get(group_id)
-            if group is None:
+            if (group := self._groups.get(group_id)) is None:
                 continue
             group.offsets.end_transaction(place, producer_id, commit)
             if producer_id in group.offsets.open_transactions:
-                self._transactions.setdefault((partition, producer_id), set()).add(group_id)
+                self._transactions[partition, producer_id].add(group_id)
             self._pay_tombstones(group)
             self.forget_if_unused(group)
 
@@ -410,7 +409,8 @@ class GroupMetadataManager:
         ids = self._ids.pop(partition, ())
         gone = [self._groups.pop(group_id) for group_id in ids if group_id in self._groups]
         self.drops.forget(ids)
-        self._transactions = {k: v for k, v in self._transactions.items() if k[0] != partition}
+        for key in [key for key in self._transactions if key[0] == partition]:
+            del self._transactions[key]
         return gone
 
     def _finish_loading(
@@ -421,6 +421,7 @@ class GroupMetadataManager:
             count += 1
             self._take_over(loader, group, on_loaded)
             seen = yield from self.drops.compare_group(group, seen)
+            self.forget_if_unused(group)  # a transaction may have been aborted since it was read
         if loader.record_count:
             text = "Offsets partition %d is loaded: %d groups from %d records"
             logger.info(text, loader.partition, count, loader.record_count)
@@ -430,8 +431,7 @@ class GroupMetadataManager:
     ) -> None:
         self._add(group)
         for producer_id in group.offsets.open_transactions:
-            key = loader.partition, producer_id
-            self._transactions.setdefault(key, set()).add(group.group_id)
+            self._transactions[loader.partition, producer_id].add(group.group_id)
         try:
             on_loaded(group)
         except Exception as error:

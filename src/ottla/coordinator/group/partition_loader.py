@@ -63,9 +63,12 @@ class PartitionLoader(StepwiseLoader):
     def end_transaction(self, marker: RecordBatch) -> None:
         ending = end_of_transaction(marker)
         is_commit = ending is not None and ending.is_commit
-        for group_id in self._transactions.pop(marker.producer_id, ()):
-            offsets = self._offsets[group_id]
-            offsets.end_transaction(marker.base_offset, marker.producer_id, is_commit)
+        self.end_offsets(marker.base_offset, marker.producer_id, is_commit)
+
+    def end_offsets(self, place: int, producer_id: int, is_commit: bool) -> None:
+        """The transaction has ended at this place, up to which the partition is read."""
+        for group_id in self._transactions.pop(producer_id, ()):
+            self._offsets[group_id].end_transaction(place, producer_id, is_commit)
 
     def apply(self, record: Record, batch: RecordBatch) -> None:
         key = decode_key(record.key or b"")

@@ -6,7 +6,7 @@ import pytest
 from group_world import EMPTY, INITIAL_DELAY_MS, SESSION_MS, STABLE, MemoryOffsetsLog, Reply, World
 
 from ottla.coordinator.coordinator_writer import SETTLE_MS
-from ottla.coordinator.group import group_coordinator
+from ottla.coordinator.group import group_coordinator, topic_drops
 from ottla.coordinator.group.classic_group import GroupState, group_key
 from ottla.coordinator.group.group import NOBODY
 from ottla.coordinator.group.group_metadata_manager import WRITE_AGAIN_MS
@@ -14,6 +14,8 @@ from ottla.coordinator.group.group_records import offset_key
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.coordinator.group.topic_drops import COST_OF_A_GROUP
 from ottla.errors import ErrorCode
+from ottla.record.batch_builder import build_end_transaction_marker
+from ottla.record.record_batch import ControlRecordType, EndTransactionMarker
 from ottla.runtime.scheduler import at_once
 from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition, TxnProducer
 
@@ -107,6 +109,46 @@ def test_requests_during_loading_are_refused(world):
     world.advance(0)
     assert world.heartbeat(member, 1) is ErrorCode.NONE
     assert world.commit(5, member, 1).value is ErrorCode.NONE
+
+
+PRODUCER = TxnProducer("x", 7, 2)
+
+
+def in_turns(world, count, act):
+    """Do something so many turns of the loop later."""
+    if count:
+        world.runtime.scheduler.call_soon(lambda: in_turns(world, count - 1, act))
+    else:
+        act()
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+@pytest.mark.parametrize("turns", range(40))
+def test_transaction_may_end_in_any_turn_of_loading(world, monkeypatch, turns, is_commit):
+    """While the log is read, between its end and the last group, and after that."""
+    monkeypatch.setattr(topic_drops, "OFFSETS_IN_A_STEP", 10)
+    offsets = {TopicPartition("t", number): CommittedOffset(9) for number in range(300)}
+    for group in "abcd":
+        world.coordinator.commit_offsets_in_transaction(
+            group, NOBODY, PRODUCER, offsets, lambda errors: None
+        )
+    manager = world.coordinator.manager
+    world.coordinator.on_resignation(0)
+    world.coordinator.on_election(0)
+
+    def end():
+        kind = ControlRecordType.COMMIT if is_commit else ControlRecordType.ABORT
+        marker = build_end_transaction_marker(EndTransactionMarker(kind, 0), 0, 7, 2)
+        world.log.append(
+            0, marker, lambda error, place: manager.end_transaction(0, place, 7, is_commit)
+        )
+
+    in_turns(world, turns, end)
+    world.advance(0)
+
+    assert manager.differences(0) == []
+    assert [world.committed(group=each) for each in "abcd"] == [9 if is_commit else None] * 4
+    assert len(manager.groups()) == (4 if is_commit else 0)
 
 
 def test_second_election_changes_nothing(world):
