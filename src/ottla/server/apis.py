@@ -7,6 +7,7 @@ returns None and uses the context; a coroutine is awaited on the loop.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from copy import copy
@@ -282,11 +283,13 @@ class Apis:
         await self.slices.pause()
         try:
             body = await self.slices.last_of(slices)
+            if not context.connection.is_closing:
+                self._call(self._sliced(api, body), context, body, size)
         except RemoteProtocolError as error:
             self._refuse_bytes(context.connection, head, error)
-            return
-        if not context.connection.is_closing:
-            self._call(self._sliced(api, body), context, body, size)
+        except Exception:
+            logger.exception("%s: a request cannot be decoded", context.connection.id)
+            context.connection.close("its request cannot be decoded")
 
     def _refuse_bytes(
         self, connection: Connection, frame: Buffer, error: RemoteProtocolError
@@ -442,6 +445,9 @@ class Apis:
                 if size > LARGE_ANSWER_BYTES:
                     parts, response = [response], None
                     self.runtime.begin(freed(parts), "free a large answer")
+        except asyncio.CancelledError:  # of what it waited for, or at the end of the broker
+            context.connection.close(f"{type(body).__name__} was given up")
+            raise
         except Exception as error:
             self._fail(context, body, error)
 

@@ -18,8 +18,9 @@ from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse, ListGroupsRequest
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.list_offsets import ListOffsetsRequest
-from ottla.protocol.metadata import MetadataRequest
+from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.registry.embedded import EmbeddedRegistry
+from ottla.runtime import real_runtime
 from ottla.server.apis import Apis, LateFamily
 from ottla.server.handlers.api_versions import ApiVersionsHandler, Features
 from ottla.server.request_meter import RequestMeter
@@ -158,6 +159,50 @@ def test_a_coroutine_answers_when_it_is_done(client):
 
     _, answer = decode_response(HeartbeatRequest, 0, client.sent[0])
     assert answer.error_code == 27
+
+
+def test_client_does_not_wait_for_what_was_given_up(client):
+    """A handler may wait for a task of others, which they cancel; the client asks again."""
+
+    async def play():
+        runtime = real_runtime(asyncio.get_running_loop())
+        shared = asyncio.get_running_loop().create_future()
+
+        async def handler(context, body):
+            await shared
+
+        apis = Apis(runtime)
+        apis.register(Family(ApiKey.HEARTBEAT, handler))
+        client.hand_over(apis, encode_request(0, 1, "c", HeartbeatRequest())[4:])
+        await asyncio.sleep(0)
+        shared.cancel()
+        await client.is_over.wait()
+        await runtime.close()
+
+    asyncio.run(play())
+    assert client.closed == "HeartbeatRequest was given up"
+
+
+def test_error_within_a_long_request_closes(client, caplog, monkeypatch):
+    """As in a short one, which the processor sees to: nobody would answer it."""
+
+    def broken(body):
+        raise KeyError("ours")
+
+    async def play():
+        runtime = real_runtime(asyncio.get_running_loop())
+        apis = Apis(runtime)
+        apis.register(Family(ApiKey.METADATA, lambda context, body: None))
+        monkeypatch.setattr(apis, "_sliced", lambda api, body: broken(body))
+        topics = [MetadataRequestTopic(name=f"t{n}") for n in range(20_000)]
+        frame = encode_request(9, 1, "c", MetadataRequest(topics=topics))[4:]
+        client.hand_over(apis, frame)
+        await client.is_over.wait()
+        await runtime.close()
+
+    asyncio.run(play())
+    assert client.closed == "its request cannot be decoded"
+    assert "ours" in caplog.text
 
 
 def test_a_request_is_answered_in_its_own_version(apis, client):
