@@ -27,7 +27,11 @@ class OwnFolder:
         for each in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
             _remove_if_abandoned(each)
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
-        self._lock = _claim(self.path)
+        try:
+            self._lock = _claim(self.path)
+        except BaseException:  # no later start would know whose it was
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise
 
     def close(self) -> None:
         """Remove the folder."""
@@ -49,9 +53,13 @@ def _claim(folder: Path) -> int:
     """Lock the file of the owner, which has its name only when it is locked."""
     unnamed = folder / f"{OWNER}.new"
     lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    os.write(lock, b"%d\n" % os.getpid())
-    unnamed.rename(folder / OWNER)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.write(lock, b"%d\n" % os.getpid())
+        unnamed.rename(folder / OWNER)
+    except BaseException:
+        os.close(lock)
+        raise
     return lock
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 import tempfile
@@ -35,6 +37,21 @@ def test_folder_is_there_for_the_block(temporary):
         (path / "data").write_text("1")
         assert [path] == list(temporary.iterdir())
     assert not list(temporary.iterdir())
+
+
+@pytest.mark.parametrize("call", ["write", "rename"])
+def test_folder_that_cannot_be_claimed_is_removed(temporary, monkeypatch, call):
+    """On a disk that is full, say: no later start would know that nobody owns it."""
+    open_before = len(os.listdir("/dev/fd"))
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(OSError, match="No space left"):
+        OwnFolder(PREFIX)
+    assert not list(temporary.iterdir())
+    assert len(os.listdir("/dev/fd")) == open_before
 
 
 def test_folder_of_a_killed_owner_is_removed(temporary):
