@@ -216,10 +216,12 @@ def login_in(url: str) -> tuple[str, str] | None:
 
 
 def body_of(answer: HTTPResponse, most_bytes: int) -> bytes:
-    """The body; CallError where it is longer than `most_bytes`."""
-    body = bytearray()
+    """The body; CallError where it is longer than `most_bytes`, or ends before it should."""
+    body, promised = bytearray(), answer.length or 0
     while most_bytes and (piece := answer.read1(PIECE)):
         body += piece
         if len(body) > most_bytes:
             raise CallError(f"it answers more than {most_bytes:,} bytes")
+    if most_bytes and len(body) < promised:
+        raise CallError(f"it answers {len(body):,} of {promised:,} bytes")
     return bytes(body)

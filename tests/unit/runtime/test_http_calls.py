@@ -39,6 +39,11 @@ class Handler(BaseHTTPRequestHandler):
             self.send_response(302)
             self.send_header("location", "/short")
             self.end_headers()
+        elif kind == "cut":
+            self.send_response(200)
+            self.send_header("content-length", "1000")
+            self.end_headers()
+            self.send("all")
         elif kind == "rubbish":
             self.wfile.write(b"\x00\xff rubbish\r\n\r\n")
         else:
@@ -96,6 +101,7 @@ def address() -> Iterator[str]:
         ("slow", "no whole answer in 0.3 s"),
         ("endless", "answers more than 100,000 bytes"),
         ("redirect", "answers 302"),
+        ("cut", "answers 3 of 1,000 bytes"),
         ("rubbish", "rubbish"),
     ],
 )
