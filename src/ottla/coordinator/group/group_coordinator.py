@@ -311,10 +311,13 @@ class GroupCoordinator:
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         """The sender is alive. REBALANCE_IN_PROGRESS asks it to join again."""
         error = self.availability(request.group_id)
-        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            # The sessions of loaded groups begin when loading ends: nothing is lost by waiting.
-            return ErrorCode.NONE
         group = self.manager.group(request.group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            # Nothing is lost by waiting: sessions begin when their groups are read. Very many
+            # groups are read at once, and the first ones wait for the last.
+            if group is not None:
+                self._requests[group.type].heartbeat(group, request)
+            return ErrorCode.NONE
         if error or group is None:
             return error or ErrorCode.UNKNOWN_MEMBER_ID
         return self._requests[group.type].heartbeat(group, request)

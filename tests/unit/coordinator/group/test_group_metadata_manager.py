@@ -111,6 +111,29 @@ def test_requests_during_loading_are_refused(world):
     assert world.commit(5, member, 1).value is ErrorCode.NONE
 
 
+def test_heartbeats_count_while_other_groups_are_loaded(world, monkeypatch):
+    """The session of a group that is read first runs while thousands of others are read."""
+    (member,) = world.stable_group(None)
+    world.commit(5, group="later")
+    monkeypatch.setattr(topic_drops, "OFFSETS_IN_A_STEP", 1)
+    world.coordinator.on_resignation(0)
+    world.coordinator.on_election(0)
+    calls = []
+    monkeypatch.setattr(world.runtime.scheduler, "call_soon", calls.append)
+    world.advance(0)
+    while "g" not in world.coordinator.manager._groups:
+        calls.pop()()
+    for _ in range(3):
+        world.advance(SESSION_MS - 1)
+        assert world.coordinator.availability("g") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert world.heartbeat(member, 1) is ErrorCode.NONE
+    while calls:
+        calls.pop()()
+
+    assert world.state is STABLE
+    assert world.heartbeat(member, 1) is ErrorCode.NONE
+
+
 PRODUCER = TxnProducer("x", 7, 2)
 
 
