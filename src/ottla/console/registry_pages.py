@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ottla.console.console_settings import ConsoleSettings
 
 MOST_BYTES: Final = 1024 * 1024
+MOST_ASKED: Final = 3
+"""Brokers that are asked, one after another, until one shows the node."""
 FACTS: Final[dict[str, type[Any]]] = {
     "path": str,
     "data": str,
@@ -51,13 +53,7 @@ def is_there(settings: ConsoleSettings) -> bool:
 async def registry(visit: Visit) -> Data:
     """One node, the way to it, and its children."""
     path = visit.query.get("path", "") or "/"
-    url = visit.settings.metrics[0]
-    ask = partial(exchange, visit.cluster.runtime.clock, request_of(url, path))
-    try:
-        answer = await visit.cluster.limits.calls.run(partial(ask, MOST_BYTES, CALL_LIMIT_S))
-    except CallError as error:
-        raise Refused(f"{shown_url(url)}: {error}", 502) from None
-    node = node_of(answer, url)
+    url, node = await first_node(visit, path)
     base = path.rstrip("/")
     return {
         "path": path,
@@ -66,6 +62,23 @@ async def registry(visit: Visit) -> Data:
         "children": [PathPart(each, f"{base}/{each}") for each in node["children"]],
         "broker": shown_url(url),
     }
+
+
+async def first_node(visit: Visit, path: str) -> tuple[str, dict[str, Any]]:
+    """A node, and the first address of metrics that has shown it; NotFound or Refused for none."""
+    reasons: list[Refused] = []
+    for url in visit.settings.metrics[:MOST_ASKED]:
+        ask = partial(exchange, visit.cluster.runtime.clock, request_of(url, path))
+        try:
+            answer = await visit.cluster.limits.calls.run(partial(ask, MOST_BYTES, CALL_LIMIT_S))
+            return url, node_of(answer, url)
+        except CallError as error:
+            reasons.append(Refused(f"{shown_url(url)}: {error}", 502))
+        except Refused as error:
+            if error.status == 400:  # it is the path that is wrong
+                raise
+            reasons.append(error)
+    raise reasons[0]
 
 
 def request_of(metrics: str, path: str) -> HttpRequest:

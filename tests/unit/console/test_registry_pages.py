@@ -55,6 +55,25 @@ def test_nodes_are_walked_from_the_root(broker):
     visit(broker.bootstrap_servers, walk, metrics=metrics(broker))
 
 
+def test_another_broker_is_asked_where_one_has_no_node(broker):
+    """It does not run, or is no broker of Ottla; the reason is the first one where none has."""
+    nowhere = "http://127.0.0.1:1/metrics"
+
+    async def found(visitor: Visitor) -> None:
+        node = (await visitor.get("/registry.json?path=/brokers/topics")).json
+        assert node["broker"] == metrics(broker)[0]
+        assert (await visitor.get("/registry?path=/nothing")).status == 404
+        assert (await visitor.get("/registry?path=nothing")).status == 400
+
+    async def missed(visitor: Visitor) -> None:
+        answer = await visitor.get("/registry")
+        assert answer.status == 502
+        assert f"{nowhere}: Connection refused" in answer.text
+
+    visit(broker.bootstrap_servers, found, metrics=(nowhere, *metrics(broker)))
+    visit(broker.bootstrap_servers, missed, metrics=(nowhere, "http://127.0.0.1:2/metrics"))
+
+
 def test_credentials_are_hidden(broker):
     """The names of mechanisms are there, and no value."""
 
