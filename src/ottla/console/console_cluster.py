@@ -7,6 +7,7 @@ settings, and none creates a topic or a group.
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -30,7 +31,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import IsolationLevel, TopicPartition, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 
     from ottla.console.console_settings import ConsoleSettings
     from ottla.runtime import Runtime
@@ -40,6 +41,8 @@ P = TypeVar("P")
 MAX_AGE_MS: Final = 30_000
 NEAR: Final = 5
 SEARCHES_AT_ONCE: Final = 2
+SEARCHES_BEGUN, SEARCHES_OF_USER = 24, 8
+"""With those that wait for their turn."""
 STREAMS_AT_ONCE, STREAMS_OF_USER = 60, 20
 EXPORTS_AT_ONCE, EXPORTS_OF_USER = 6, 2
 CLIENT_SETTINGS: Final = {
@@ -55,12 +58,22 @@ class SharedLimits:
 
     def __init__(self) -> None:
         self.searches = asyncio.Semaphore(SEARCHES_AT_ONCE)
+        self._begun = Places(
+            SEARCHES_BEGUN, SEARCHES_OF_USER, "searches and statements run or wait"
+        )
         self.streams = Places(STREAMS_AT_ONCE, STREAMS_OF_USER, "pages follow topics")
         self.redrives = asyncio.Semaphore(1)
         self.exports = Places(EXPORTS_AT_ONCE, EXPORTS_OF_USER, "exports run")
         self.calls = CallThreads()
         self.collecting: list[ConsoleCluster] = []
         """The clusters that look at the brokers by themselves, the oldest first."""
+
+    @asynccontextmanager
+    async def searching(self, user: str) -> AsyncIterator[None]:
+        """Wait for the turn of a search or a statement; Refused where too many wait already."""
+        with self._begun.taken(user):
+            async with self.searches:
+                yield
 
 
 class ConsoleCluster:

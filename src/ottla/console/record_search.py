@@ -46,7 +46,7 @@ async def search(
         read = said.get("read", read)
         on_progress(said)
 
-    async with cluster.limits.searches:
+    async with cluster.limits.searching(cluster.user):
         try:
             return decoded(await WORKER.run(job_of(cluster, masks, query, count), limit_s, note))
         except TimeoutError:

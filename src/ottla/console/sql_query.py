@@ -81,7 +81,7 @@ async def run_sql(
     }
     limit_s = (SEARCH_MS + SQL_MS + SEARCH_GRACE_MS) / 1000
     began_ms = clock.monotonic_ms()
-    async with cluster.limits.searches:
+    async with cluster.limits.searching(cluster.user):
         try:
             found = await WORKER.run(job, limit_s, on_progress)
         except TimeoutError:

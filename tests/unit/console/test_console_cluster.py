@@ -9,7 +9,8 @@ from visitor import Visitor, visit
 
 from ottla import Producer
 from ottla.console.asked import PageRequests, current
-from ottla.console.refusals import NotFound
+from ottla.console.console_cluster import SEARCHES_AT_ONCE, SEARCHES_OF_USER, SharedLimits
+from ottla.console.refusals import NotFound, Refused
 from ottla.errors import KafkaError, KafkaTimeoutError
 from ottla.structs import TopicPartition
 
@@ -30,6 +31,34 @@ def test_snapshot_is_asked_for_once(ottla_fresh_broker):
         assert "users" in (await cluster.snapshot()).topics
 
     visit(ottla_fresh_broker.bootstrap_servers, walk)
+
+
+def test_searches_that_wait_are_bounded():
+    """Those of one user leave room for others, who have their turn before long."""
+
+    async def main() -> None:
+        limits, end = SharedLimits(), asyncio.Event()
+        begun: list[str] = []
+
+        async def search(user: str) -> None:
+            async with limits.searching(user):
+                begun.append(user)
+                await end.wait()
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(SEARCHES_OF_USER):
+                tasks.create_task(search("ann"))
+            await asyncio.sleep(0)
+            with pytest.raises(Refused, match="8 searches and statements run or wait already"):
+                await search("ann")
+            tasks.create_task(search("bob"))
+            await asyncio.sleep(0)
+            assert begun == ["ann"] * SEARCHES_AT_ONCE
+            end.set()
+        assert begun.count("bob") == 1
+        await search("ann")
+
+    asyncio.run(main())
 
 
 def test_pages_that_wait_share_an_error(ottla_fresh_broker, monkeypatch):
