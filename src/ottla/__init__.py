@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource, NewTopic
     from ottla.clients.arrow_tables import read_arrow, scan_arrow
     from ottla.clients.consumer.consumer import Consumer
-    from ottla.clients.consumer.consumer_record import ConsumerRecord
     from ottla.clients.consumer.positions import LogTruncationError
     from ottla.clients.consumer.subscription_state import RebalanceListener
     from ottla.clients.processing.processing import HandlerFailedError
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from ottla.clients.producer.topic_handler import TopicHandler
     from ottla.clients.topic_offsets import OffsetAndMetadata, OffsetSpec
     from ottla.errors import KafkaError
+    from ottla.record.consumer_record import ConsumerRecord
     from ottla.structs import TopicPartition
 
 __all__ = [
@@ -54,7 +54,7 @@ _HOMES = {
     "AlterConfigOp": "ottla.clients.admin.descriptions",
     "ConfigResource": "ottla.clients.admin.descriptions",
     "Consumer": "ottla.clients.consumer.consumer",
-    "ConsumerRecord": "ottla.clients.consumer.consumer_record",
+    "ConsumerRecord": "ottla.record.consumer_record",
     "HandlerFailedError": "ottla.clients.processing.processing",
     "KafkaError": "ottla.errors",
     "LogTruncationError": "ottla.clients.consumer.positions",

@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Final, TypeAlias
 
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.processing.workers import is_coroutine_function
 from ottla.clients.producer.producer_interceptors import ProducerRecord
+from ottla.record.consumer_record import ConsumerRecord
 from ottla.version import __version__
 
 try:

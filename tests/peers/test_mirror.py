@@ -13,11 +13,11 @@ from benchmarks.peers.mirror_maker import MirrorMaker
 
 from ottla import Admin, Consumer, Producer, TopicPartition
 from ottla.clients.admin.descriptions import ConfigResource, NewTopic
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.mirror_records import Checkpoint, Heartbeat, OffsetSync
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.mirror.flow import parse_plan
 from ottla.mirror.mirror import Mirror
+from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime import SystemClock
 from ottla.testing import wait_until
 from ottla.testing.processes import BrokerProcess

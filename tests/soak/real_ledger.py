@@ -13,7 +13,7 @@ from numbered_data import LogWriter, MessageWriter
 from real_world import DEAD, EVENTS, IN_A_FILE, LINES, MESSAGES, ORDERS, RAW, RealWorld
 
 from ottla import Consumer, TopicPartition
-from ottla.clients.consumer.consumer_record import ConsumerRecord
+from ottla.record.consumer_record import ConsumerRecord
 
 Place = tuple[str, int, int]
 READ = {"isolation.level": "read_committed", "auto.offset.reset": "earliest"}

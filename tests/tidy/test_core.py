@@ -32,6 +32,7 @@ OTHERS = {
     "network/tls_context": "what OpenSSL gets, of settings and files that change",
     "network/tls_stores": "the formats of keys and certificates, for looking up",
     "record/col*": "records as columns, for Spark",
+    "record/consumer_record": "records with their place, for consumers",
     "record/conversion": "formats of before 0.11, for clients that are as old",
     "record/legacy_*": "compression and layout of message sets that are older than 0.8",
     "record/murmur": "the hash of the producer's partitioner",

@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
 from ottla import Consumer, ConsumerRecord, Producer, aio
-from ottla.clients.consumer.consumer_record import TimestampType
 from ottla.clients.producer.producer_interceptors import ProducerRecord
+from ottla.record.consumer_record import TimestampType
 from ottla.testing import InProcessBroker
 from ottla.tracing import (
     HeaderGetter,

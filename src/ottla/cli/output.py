@@ -18,7 +18,7 @@ from ottla.cli.group_records import group_line, offset_line
 from ottla.cli.terminal import TURNING, escape_of
 
 if TYPE_CHECKING:
-    from ottla.clients.consumer.consumer_record import ConsumerRecord as Record
+    from ottla.record.consumer_record import ConsumerRecord as Record
 
 logger = logging.getLogger(__name__)
 

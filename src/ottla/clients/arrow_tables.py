@@ -24,7 +24,7 @@ from ottla.structs import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ottla.clients.consumer.consumer_record import FetchedBatches
+    from ottla.clients.consumer.completed_fetch import FetchedBatches
 
 Place: TypeAlias = "int | datetime | OffsetSpec | str | Mapping[int, int]"
 """Where to begin or to end: "earliest", "latest", an offset, offsets by partition, or a time."""

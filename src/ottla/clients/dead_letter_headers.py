@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ottla.clients.consumer.consumer_record import ConsumerRecord
+    from ottla.record.consumer_record import ConsumerRecord
 
 REDRIVE_GROUP: Final = "connect-redrive-"
 """The group that remembers the letters of a queue that were sent back is this and its name."""

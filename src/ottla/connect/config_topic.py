@@ -22,10 +22,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.connect.herder import ConfigState, is_level
 from ottla.connect.offset_storage import to_json
 from ottla.connect.worker_task import TargetState
+from ottla.record.consumer_record import ConsumerRecord
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.config.config_type import BOOLEAN
 from ottla.config.connect_config import ConnectorConfig, WorkerConfig
 from ottla.connect.converters import Converter
@@ -36,6 +35,7 @@ from ottla.connect.plugins import (
 from ottla.connect.tolerance import Operation, Stage, Tolerance
 from ottla.connect.worker_clients import with_prefix
 from ottla.errors import ConfigError
+from ottla.record.consumer_record import ConsumerRecord
 
 Transform = Callable[[Any], Any]
 

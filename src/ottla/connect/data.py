@@ -31,8 +31,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Self
 
-from ottla.clients.consumer.consumer_record import TimestampType
 from ottla.errors import ErrorCode, KafkaError
+from ottla.record.consumer_record import TimestampType
 
 SHOWN_CHARACTERS: Final = 80
 """How much of a wrong value an error shows."""

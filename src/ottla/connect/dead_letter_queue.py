@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 
 from ottla.clients.admin.admin import Admin
 from ottla.clients.admin.descriptions import NewTopic
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.dead_letter_headers import FailedStep, failure_headers, without_failure
 from ottla.clients.producer.producer import Producer
 from ottla.config.connect_config import ConnectorConfig, SinkConnectorConfig
@@ -21,6 +20,7 @@ from ottla.connect.tolerance import (
     place_of,
 )
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime.io_thread import run_in_thread
 
 logger = logging.getLogger(__name__)

@@ -22,7 +22,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.config.connect_config import DistributedConfig
 from ottla.connect.config_topic import (
     ConfigChange,
@@ -49,6 +48,7 @@ from ottla.connect.worker_clients import WorkerClients, with_prefix
 from ottla.connect.worker_group import WorkerGroup
 from ottla.connect.worker_task import ExactlyOnce, State, TargetState, TaskId
 from ottla.errors import KafkaError
+from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime.timing import Deadline
 
 logger = logging.getLogger(__name__)

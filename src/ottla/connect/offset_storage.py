@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.connect.connector import Place
 from ottla.connect.data import DataError, shown
 from ottla.connect.topic_table import TableTopic, TopicTable
 from ottla.errors import ConfigError, KafkaError
+from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime.io_thread import Lock
 
 logger = logging.getLogger(__name__)

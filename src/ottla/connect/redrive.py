@@ -18,7 +18,6 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from ottla.clients.consumer.consumer import Consumer
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.dead_letter_headers import REDRIVE_GROUP
 from ottla.clients.letter_families import (
     FAMILIES,
@@ -32,6 +31,7 @@ from ottla.clients.producer.producer_batch import RecordFuture
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.connect.tolerance import OF_PRODUCER, may_succeed_later
 from ottla.errors import ErrorCode, KafkaError
+from ottla.record.consumer_record import ConsumerRecord
 from ottla.structs import INTERNAL_TOPICS, NO_UUID, TopicPartition, encode_uuid
 
 PASSES: Final = "__connect.redriven"

@@ -15,7 +15,6 @@ from typing import Final, cast
 from uuid import UUID
 
 from ottla.clients.consumer.consumer import Consumer, WakeupError
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.consumer.subscription_state import RebalanceListener
 from ottla.clients.producer.producer import Producer
 from ottla.config.connect_config import SinkConnectorConfig
@@ -45,6 +44,7 @@ from ottla.connect.worker_task import (
     WorkerTask,
 )
 from ottla.errors import KafkaError
+from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime.timing import Deadline
 from ottla.structs import NO_UUID, TopicPartition
 

@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.connect.offset_storage import to_json
 from ottla.connect.worker_task import State, TaskId
+from ottla.record.consumer_record import ConsumerRecord
 
 logger = logging.getLogger(__name__)
 

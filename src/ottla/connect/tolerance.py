@@ -14,12 +14,12 @@ from concurrent.futures import Future
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.dead_letter_headers import LARGEST_LETTER, text_of
 from ottla.clients.producer.transaction_manager import FATAL
 from ottla.config.connect_config import ConnectorConfig
 from ottla.connect.data import shown
 from ottla.errors import ErrorCode, KafkaError, RetriableError
+from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime import Runtime
 from ottla.runtime.timing import Backoff
 

@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple
 from ottla.clients.admin.admin import Admin
 from ottla.clients.admin.descriptions import ConfigResource, NewTopic
 from ottla.clients.consumer.consumer import Consumer, WakeupError
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.producer.producer import Producer
 from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime.io_thread import Lock, run_in_thread
 from ottla.structs import TopicPartition
 

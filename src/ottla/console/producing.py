@@ -18,7 +18,7 @@ from ottla.structs import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ottla.clients.consumer.consumer_record import ConsumerRecord
+    from ottla.record.consumer_record import ConsumerRecord
 
 CHECKSUM_KEY: Final = token_bytes(32)
 """Of this process: a checksum without a key would give records away that the console hides."""

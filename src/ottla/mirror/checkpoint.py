@@ -14,7 +14,6 @@ from typing import Final, TypeVar
 
 from ottla.clients.admin.admin import Admin
 from ottla.clients.admin.descriptions import IDLE_STATES
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.mirror_records import Checkpoint, OffsetSync
 from ottla.clients.producer.producer import Producer
 from ottla.errors import KafkaError
@@ -22,6 +21,7 @@ from ottla.metrics.metrics_registry import BeanKind, Beans, FamilyName, Tags
 from ottla.mirror.copied_offsets import LatestRecordsReader
 from ottla.mirror.flow import MBEANS, Cluster, Flow
 from ottla.mirror.offset_sync import OffsetSyncStore
+from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime.clock import Clock
 from ottla.structs import TopicPartition
 

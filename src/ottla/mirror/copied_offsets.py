@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Self
 
 from ottla.clients.consumer.consumer import Consumer
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.errors import KafkaTimeoutError
 from ottla.mirror.flow import Cluster
 from ottla.mirror.offset_sync import CONNECTOR
+from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime.clock import Clock
 from ottla.structs import TopicPartition
 

@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 
 from ottla.clients.client_settings import ClosedOnExit
 from ottla.clients.consumer.consumer import Consumer
-from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.clients.consumer.subscription_state import RebalanceListener
 from ottla.clients.legacy.consumer_connector import ConsumerConnector
 from ottla.clients.legacy.kafka_stream import ConsumerTimeoutError
@@ -26,6 +25,7 @@ from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.producer_interceptors import ProducerRecord
 from ottla.config.config_type import CLASS, INT_MAX
 from ottla.errors import ConfigError, KafkaError, KafkaTimeoutError
+from ottla.record.consumer_record import ConsumerRecord, TimestampType
 from ottla.runtime.clock import Clock
 from ottla.runtime.io_thread import Event, Lock
 from ottla.structs import TopicPartition

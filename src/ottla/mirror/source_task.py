@@ -18,8 +18,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from ottla.clients.admin.admin import Admin
+from ottla.clients.consumer.completed_fetch import FetchedBatches
 from ottla.clients.consumer.consumer import Consumer
-from ottla.clients.consumer.consumer_record import ConsumerRecord, FetchedBatches, TimestampType
 from ottla.clients.consumer.positions import LogTruncationError, TopicRecreatedError
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.producer_batch import ProducerBatch, RecordFuture
@@ -33,6 +33,7 @@ from ottla.metrics.metrics_registry import BeanKind, Beans, FamilyName, Measures
 from ottla.mirror.copied_offsets import CopiedTo, records_of
 from ottla.mirror.flow import LARGEST_REQUEST, MBEANS, Flow
 from ottla.mirror.offset_sync import CONNECTOR, OffsetSyncQueue
+from ottla.record.consumer_record import ConsumerRecord, TimestampType
 from ottla.record.record import Record
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, RecordBatch
 from ottla.record.rows import EncodedRecords

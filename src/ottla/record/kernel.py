@@ -20,7 +20,7 @@ __all__ = [
     "ColumnBuilder",
     "RowEncoder",
     "crc32c",
-    "decode_keys",
+    "decode_consumer_records",
     "decode_records",
     "encode_records",
     "encode_values",
@@ -48,7 +48,7 @@ def _use_compiled() -> bool:
 if not TYPE_CHECKING and _use_compiled():
     from ottla.record.native_kernel import (
         COMPILED,
-        decode_keys,
+        decode_consumer_records,
         decode_records,
         encode_records,
         encode_values,
@@ -57,7 +57,7 @@ if not TYPE_CHECKING and _use_compiled():
 else:
     from ottla.record.plain_kernel import (
         COMPILED,
-        decode_keys,
+        decode_consumer_records,
         decode_records,
         encode_records,
         encode_values,

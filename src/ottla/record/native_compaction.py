@@ -132,7 +132,7 @@ def find_entry(
 @cython.cfunc
 def refuse(batch, payload) -> cython.int:
     """Raise the error of a batch with malformed records."""
-    plain_kernel.decode_keys(batch, payload)
+    plain_kernel.decode_records(batch, payload)
     raise AssertionError(f"{batch!r} is malformed for the compiled loops only")
 
 

@@ -36,6 +36,7 @@ from cython.cimports.ottla.record.native_cursor import (
 )
 
 from ottla.record import plain_kernel
+from ottla.record.consumer_record import ConsumerRecord, TimestampType
 from ottla.record.plain_kernel import RecordSurvey
 from ottla.record.record import Record
 
@@ -242,6 +243,30 @@ def make_record(fields: cython.pointer(Fields), timestamp, end: cython.p_uchar):
 
 @cython.cfunc
 @cython.inline
+def make_consumer_record(
+    place: tuple, fields: cython.pointer(Fields), timestamp, end: cython.p_uchar
+):
+    """The same of a ConsumerRecord; `place` has the fields that a batch's records share."""
+    topic, partition, timestamp_type, leader_epoch = place
+    record = PyType_GenericAlloc(cython.cast(cython.pointer(PyTypeObject), ConsumerRecord), 9)
+    set_item(record, 0, topic)
+    set_item(record, 1, partition)
+    set_item(record, 2, fields.offset)
+    set_item(record, 3, timestamp)
+    set_item(record, 4, timestamp_type)
+    set_item(record, 5, make_bytes(fields.key, fields.key_size))
+    set_item(record, 6, make_bytes(fields.value, fields.value_size))
+    if fields.header_count == 0:
+        set_item(record, 7, ())
+    else:
+        set_item(record, 7, make_headers(fields.headers, fields.header_count, end))
+    set_item(record, 8, leader_epoch)
+    PyObject_GC_UnTrack(cython.cast(cython.p_void, record))
+    return record
+
+
+@cython.cfunc
+@cython.inline
 @cython.exceptval(check=False)
 def set_item(record, index: cython.Py_ssize_t, item) -> cython.void:
     Py_INCREF(item)  # the record takes over a reference of its own
@@ -250,19 +275,26 @@ def set_item(record, index: cython.Py_ssize_t, item) -> cython.void:
 
 def decode_records(batch, payload) -> list:
     """See `plain_kernel.decode_records`."""
-    records = decode_list(batch, payload, False)
+    records = decode_list(batch, payload, None)
     return plain_kernel.decode_records(batch, payload) if records is None else records
 
 
-def decode_keys(batch, payload) -> list:
-    """See `plain_kernel.decode_keys`."""
-    keys = decode_list(batch, payload, True)
-    return plain_kernel.decode_keys(batch, payload) if keys is None else keys
+def decode_consumer_records(batch, payload, topic: str, partition: int) -> list:
+    """See `plain_kernel.decode_consumer_records`."""
+    timestamp_type = TimestampType(batch.is_log_append_time)
+    place = topic, partition, timestamp_type, batch.partition_leader_epoch
+    records = decode_list(batch, payload, place)
+    if records is None:
+        return plain_kernel.decode_consumer_records(batch, payload, topic, partition)
+    return records
 
 
 @cython.cfunc
-def decode_list(batch, payload, only_keys: cython.bint):
-    """All records of a batch, or None if anything about them is not as it should be."""
+def decode_list(batch, payload, place: tuple | None):
+    """All records of a batch, or None if anything about them is not as it should be.
+
+    They are ConsumerRecords where a `place` is given.
+    """
     buffer = cython.declare(BufferView)
     reader = cython.declare(Reader)
     fields = cython.declare(Fields)
@@ -275,15 +307,17 @@ def decode_list(batch, payload, only_keys: cython.bint):
             cython.address(reader), batch, cython.cast(cython.p_uchar, buffer.buf), buffer.len
         )
         while read_next(cython.address(reader), cython.address(fields)):
-            if only_keys:
-                key = make_bytes(fields.key, fields.key_size)
-                items.append((fields.offset, key, fields.value_size >= 0))
+            # Neighbours mostly have the same timestamp: share the number.
+            if timestamp is None or fields.timestamp != last_timestamp:
+                last_timestamp = fields.timestamp
+                timestamp = last_timestamp
+            if place is None:
+                record = make_record(cython.address(fields), timestamp, reader.cursor.at)
             else:
-                # Neighbours mostly have the same timestamp: share the number.
-                if timestamp is None or fields.timestamp != last_timestamp:
-                    last_timestamp = fields.timestamp
-                    timestamp = last_timestamp
-                items.append(make_record(cython.address(fields), timestamp, reader.cursor.at))
+                record = make_consumer_record(
+                    place, cython.address(fields), timestamp, reader.cursor.at
+                )
+            items.append(record)
     finally:
         PyBuffer_Release(cython.address(buffer))
     return items if is_at_end(cython.address(reader)) else None

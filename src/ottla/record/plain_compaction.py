@@ -14,7 +14,7 @@ from hashlib import blake2b
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.record.plain_kernel import decode_keys, decode_records
+from ottla.record.plain_kernel import decode_records
 from ottla.record.record import BatchHeader, decode_varint, decode_varlong, encode_varint
 from ottla.structs import NO_TIMESTAMP
 
@@ -53,7 +53,7 @@ def note_keys(
     were added, and the offset before which everything has been noted.
     """
     added = 0
-    for offset, key, _ in decode_keys(batch, payload):
+    for offset, _, key, _, _ in decode_records(batch, payload):
         if key is None or offset < start_offset:
             continue
         digest = _digest(key, secret)

@@ -10,11 +10,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
+from ottla.record.consumer_record import ConsumerRecord, placed
 from ottla.record.record import (
     BatchHeader,
     CorruptRecordError,
+    FieldsOfRecord,
     Record,
     RecordHeaders,
     decode_varint,
@@ -145,15 +148,19 @@ def encode_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
 
 def decode_records(batch: BatchHeader, payload: Buffer) -> list[Record]:
     """Every record of a batch, whose uncompressed records section is `payload`."""
+    return list(map(tuple.__new__, repeat(Record), _decode(batch, payload)))
+
+
+def _decode(batch: BatchHeader, payload: Buffer) -> list[FieldsOfRecord]:
     data = bytes(payload)
     check_count(batch, len(data))
-    records: list[Record] = []
+    records: list[FieldsOfRecord] = []
     position = 0
     try:
         while len(records) < batch.record_count:
             position = _decode_short_records(batch, data, position, records)
             if len(records) < batch.record_count:
-                previous_delta = records[-1].offset - batch.base_offset if records else -1
+                previous_delta = records[-1][0] - batch.base_offset if records else -1
                 record, position = _decode_record(batch, data, position, previous_delta)
                 records.append(record)
     except IndexError:
@@ -165,12 +172,11 @@ def decode_records(batch: BatchHeader, payload: Buffer) -> list[Record]:
     return records
 
 
-def decode_keys(batch: BatchHeader, payload: Buffer) -> list[tuple[int, bytes | None, bool]]:
-    """Offset and key of every record, and whether it has a value, for compaction."""
-    return [
-        (record.offset, record.key, record.value is not None)
-        for record in decode_records(batch, payload)
-    ]
+def decode_consumer_records(
+    batch: BatchHeader, payload: Buffer, topic: str, partition: int
+) -> list[ConsumerRecord]:
+    """The same with their place, as consumers return them."""
+    return placed(_decode(batch, payload), batch, topic, partition)
 
 
 def survey_records(batch: BatchHeader, payload: Buffer, start: int = 0) -> RecordSurvey:
@@ -547,7 +553,7 @@ def _skip_short_headers(data: bytes, at: int, end: int) -> int:
 
 
 def _decode_short_records(
-    batch: BatchHeader, data: bytes, position: int, records: list[Record]
+    batch: BatchHeader, data: bytes, position: int, records: list[FieldsOfRecord]
 ) -> int:
     """Decode records up to one with a longer varint or with a flaw, and return where that starts.
 
@@ -559,8 +565,8 @@ def _decode_short_records(
     base_offset, base_timestamp = batch.base_offset, batch.base_timestamp
     append_time = batch.max_timestamp if batch.is_log_append_time else None
     delta_limit = batch.last_offset_delta << 1
-    previous = (records[-1].offset - base_offset) << 1 if records else -1
-    append, new, cls, size = records.append, tuple.__new__, Record, len(data)
+    previous = (records[-1][0] - base_offset) << 1 if records else -1
+    append, size = records.append, len(data)
     try:
         for _ in range(batch.record_count - len(records)):
             length = data[position]
@@ -591,7 +597,7 @@ def _decode_short_records(
                 timestamp = base_timestamp + ((time >> 1) ^ -(time & 1))
             else:
                 timestamp = append_time
-            append(new(cls, (base_offset + (delta >> 1), timestamp, key, value, headers)))
+            append((base_offset + (delta >> 1), timestamp, key, value, headers))
             position = end
     except IndexError:
         return position

@@ -14,6 +14,8 @@ from ottla.structs import NO_SEQUENCE
 from ottla.structs import NO_TIMESTAMP as NO_TIMESTAMP  # the compiled kernels take it from here
 
 RecordHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
+FieldsOfRecord: TypeAlias = tuple[int, int, bytes | None, bytes | None, RecordHeaders]
+"""Those of a Record, in their order."""
 LOG_OVERHEAD: Final = 12
 VARINT_MAX_BYTES = 5
 VARLONG_MAX_BYTES = 10

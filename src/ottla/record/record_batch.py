@@ -230,12 +230,6 @@ class RecordBatch(BatchHeader):
             else:
                 yield self.max_timestamp, self.base_offset + offset_delta
 
-    def keys(
-        self, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
-    ) -> Iterator[tuple[int, bytes | None, bool]]:
-        """Offset and key of every record, and whether it has a value (or is a tombstone)."""
-        return iter(kernel.decode_keys(self, self.payload(max_bytes)))
-
     def _corrupt(self, what: str) -> CorruptRecordError:
         return CorruptRecordError(f"the batch at offset {self.base_offset}: {what}")
 
@@ -365,15 +359,6 @@ class LegacyBatch(RecordBatch):
     def times(self) -> Iterator[tuple[int, int] | None]:
         """Timestamp and offset of each record; all of a set is decompressed at once."""
         return ((record.timestamp_ms, record.offset) for record in self.records())
-
-    def keys(
-        self, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
-    ) -> Iterator[tuple[int, bytes | None, bool]]:
-        """Offset and key of every record, and whether it has a value (or is a tombstone)."""
-        return (
-            (record.offset, record.key, record.value is not None)
-            for record in self.records(max_bytes=max_bytes)
-        )
 
     def _message(self) -> MessageSetEntry:
         return parse_message(self.buffer, self.position)

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from ottla.clients.admin.descriptions import ConfigResource, NewTopic
 from ottla.clients.client_settings import ClosedOnExit
 from ottla.clients.consumer.consumer import Consumer
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.producer.producer import Producer
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.record.consumer_record import ConsumerRecord
 from ottla.spark import connections
 from ottla.spark.exactly_once import (
     BatchCommitter,

@@ -12,16 +12,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from ottla.clients.consumer.consumer_record import (
-    AbortedTransactions,
-    ConsumerRecord,
-    TimestampType,
-)
+from ottla.clients.consumer.completed_fetch import AbortedTransactions
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.requested_topic import RequestedTopic
 from ottla.errors import KafkaError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.consumer_protocol import decode_assignment
+from ottla.record.consumer_record import ConsumerRecord, TimestampType
 from ottla.record.record_batch import batches
 from ottla.registry.session_tree import SessionTree, TreeRegistry
 from ottla.runtime import (

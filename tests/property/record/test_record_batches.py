@@ -136,10 +136,15 @@ def test_kernels_read_the_same(items, changes, start):
     changed = mutated(build_batch(items), changes, start)
     batch, payload = RecordBatch(changed), bytes(changed[BATCH_OVERHEAD:])
 
-    for name in ("decode_records", "decode_keys", "survey_records"):
+    decoders = (
+        ("decode_records", ()),
+        ("decode_consumer_records", ("pages", 5)),
+        ("survey_records", ()),
+    )
+    for name, place in decoders:
         compiled, plain = getattr(kernel, name), getattr(plain_kernel, name)
-        expected = outcome(lambda loop=plain: loop(batch, payload))
-        assert outcome(lambda loop=compiled: loop(batch, payload)) == expected
+        expected = outcome(lambda loop=plain, place=place: loop(batch, payload, *place))
+        assert outcome(lambda loop=compiled, place=place: loop(batch, payload, *place)) == expected
     for with_headers in (True, False):
         builders = (columns.ColumnBuilder(with_headers), kernel.ColumnBuilder(with_headers))
         expected, found = (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.clients.metadata import PartitionInfo
 from ottla.clients.topic_offsets import ListOffsetsResult
 from ottla.errors import ErrorCode, KafkaError
+from ottla.record.consumer_record import ConsumerRecord, TimestampType
 from ottla.structs import TopicPartition
 
 MOST_POLLS = 100

@@ -6,9 +6,9 @@ import signal
 import pytest
 
 from ottla.cli.terminal import Terminal
-from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.clients.metadata import PartitionInfo
 from ottla.errors import ErrorCode, KafkaError
+from ottla.record.consumer_record import ConsumerRecord, TimestampType
 from ottla.structs import TopicPartition
 
 

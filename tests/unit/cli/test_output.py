@@ -8,7 +8,7 @@ import pytest
 
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.output import FORMATTERS, decoder, formatter, text_decoder
-from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
+from ottla.record.consumer_record import ConsumerRecord, TimestampType
 
 RECORD = ConsumerRecord(
     topic="t",

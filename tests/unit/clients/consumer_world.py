@@ -57,7 +57,7 @@ from ottla.runtime.timing import Deadline
 from ottla.structs import NO_EPOCH, NO_UUID, TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.clients.consumer.consumer_record import ConsumerRecord
+    from ottla.record.consumer_record import ConsumerRecord
 
 
 class ConsumerWorld:

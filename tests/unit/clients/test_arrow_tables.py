@@ -15,7 +15,7 @@ pa = pytest.importorskip("pyarrow")
 import ottla  # noqa: E402
 from ottla import Consumer, KafkaError, OffsetSpec, Producer, TopicPartition  # noqa: E402
 from ottla.clients.arrow_tables import table_of  # noqa: E402
-from ottla.clients.consumer.consumer_record import FetchedBatches  # noqa: E402
+from ottla.clients.consumer.completed_fetch import FetchedBatches  # noqa: E402
 from ottla.errors import ConfigError, ErrorCode  # noqa: E402
 from ottla.record.batch_builder import build_batch, build_batch_of_section  # noqa: E402
 from ottla.record.compression import CompressionType  # noqa: E402

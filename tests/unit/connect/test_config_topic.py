@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.connect.config_topic import (
     ConfigTopic,
     SessionKey,
@@ -18,6 +17,7 @@ from ottla.connect.config_topic import (
     task_entries,
 )
 from ottla.connect.worker_task import TargetState
+from ottla.record.consumer_record import ConsumerRecord, TimestampType
 
 NAME = "a-b"
 CONFIG = {"name": NAME, "x": "ž"}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.config.connect_config import SinkConnectorConfig, StandaloneConfig
 from ottla.connect.conversion import Conversion, make_converter
 from ottla.connect.converters import IntegerConverter, SimpleHeaderConverter, StringConverter
 from ottla.connect.data import SinkRecord, SourceRecord
 from ottla.connect.plugins import Plugins
 from ottla.connect.tolerance import SkippedRecordError, Stage, Tolerance
+from ottla.record.consumer_record import ConsumerRecord, TimestampType
 from ottla.testing.runtime import mock_runtime
 
 RECORD = ConsumerRecord(

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from ottla import Admin, Consumer, NewTopic, Producer, TopicPartition
-from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.clients.letter_families import FAMILIES, HeaderFamily
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.connect.dead_letter_queue import DeadLetterQueue
@@ -25,6 +24,7 @@ from ottla.connect.redrive import (
 )
 from ottla.connect.tolerance import Operation, RecordFailure
 from ottla.errors import KafkaError
+from ottla.record.consumer_record import ConsumerRecord, TimestampType
 
 FROM = "__connect.errors.topic"
 INT, LONG = struct.Struct(">i").pack, struct.Struct(">q").pack

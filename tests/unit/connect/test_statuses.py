@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.connect.statuses import Status, TopicStatuses
 from ottla.connect.worker_task import State, TaskId
+from ottla.record.consumer_record import ConsumerRecord, TimestampType
 
 TASK = TaskId("a-b", 0)
 

@@ -7,7 +7,6 @@ from contextlib import nullcontext
 
 import pytest
 
-from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.config.connect_config import SinkConnectorConfig
 from ottla.connect.connector import TryAgainError
 from ottla.connect.data import DataError, SourceRecord
@@ -22,6 +21,7 @@ from ottla.connect.tolerance import (
 )
 from ottla.connect.worker_task import TaskId
 from ottla.errors import ErrorCode, KafkaError
+from ottla.record.consumer_record import ConsumerRecord, TimestampType
 from ottla.testing.runtime import mock_runtime
 
 RECORD = ConsumerRecord("t", 1, 5, 1000, TimestampType.CREATE_TIME, b"k", b"v")

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import pytest
 
 from ottla import Producer
-from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.clients.legacy import Blacklist, Whitelist
 from ottla.clients.producer.producer_interceptors import ProducerRecord
 from ottla.errors import ConfigError, ErrorCode, KafkaError
@@ -20,6 +19,7 @@ from ottla.mirror.mirror_maker import (
     message_handler,
     open_source,
 )
+from ottla.record.consumer_record import ConsumerRecord, TimestampType
 from ottla.runtime import SystemClock
 from ottla.testing import wait_until
 

@@ -147,15 +147,23 @@ MALFORMED = {
 }
 
 
+DECODERS = {
+    "decode_records": (),
+    "decode_consumer_records": ("pages", 5),
+    "survey_records": (),
+}
+"""With the arguments that they take behind the payload."""
+
+
 @pytest.mark.parametrize("name", MALFORMED)
-@pytest.mark.parametrize("decoder", ["decode_records", "decode_keys", "survey_records"])
+@pytest.mark.parametrize("decoder", DECODERS)
 def test_decode_names_what_is_malformed(loops, name, decoder):
     """Batch, record and flaw are in the text, whichever loop comes upon it."""
     records, count, why = MALFORMED[name]
     data = sealed(bytes.fromhex(records), count, base_offset=42)
 
     with pytest.raises(CorruptRecordError, match=f"batch at offset 42.*{why}|{why}"):
-        getattr(loops, decoder)(RecordBatch(data), data[61:])
+        getattr(loops, decoder)(RecordBatch(data), data[61:], *DECODERS[decoder])
 
 
 @pytest.mark.parametrize("name", MALFORMED)

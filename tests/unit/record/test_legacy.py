@@ -56,7 +56,6 @@ def test_a_message_looks_like_a_batch():
     assert not batch.is_control
     assert not batch.is_transactional
     assert bytes(batch.view) == message(7, b"key", b"value")
-    assert list(batch.keys()) == [(7, b"key", True)]
 
 
 def test_unused_attributes_of_magic_0_mean_nothing():

@@ -43,7 +43,6 @@ def test_records_are_those_of_the_bytes():
     batch.verify()
 
     assert list(batch.records()) == [HELLO, TOMBSTONE]
-    assert list(batch.keys()) == [(100, None, True), (101, b"k", False)]
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])

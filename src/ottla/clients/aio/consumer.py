@@ -46,12 +46,13 @@ if TYPE_CHECKING:
 
     from ottla.clients.client_metrics import Metrics
     from ottla.clients.committed_offsets import ConsumerGroupMetadata
+    from ottla.clients.consumer.completed_fetch import FetchedBatches
     from ottla.clients.consumer.consumer import OffsetsToCommit
-    from ottla.clients.consumer.consumer_record import ConsumerRecord, FetchedBatches
     from ottla.clients.consumer.unread_records import UnreadRecords
     from ottla.clients.metadata import PartitionInfo
     from ottla.clients.processing.processing import Processing
     from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata
+    from ottla.record.consumer_record import ConsumerRecord
     from ottla.runtime import Runtime
 
 T = TypeVar("T")

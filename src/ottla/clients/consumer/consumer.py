@@ -20,6 +20,7 @@ from ottla.clients.admin.admin_client import checked
 from ottla.clients.client_metrics import Metrics
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.committed_offsets import ConsumerGroupMetadata
+from ottla.clients.consumer.completed_fetch import FetchedBatches
 from ottla.clients.consumer.consumer_core import ConsumerCore, OnCommit, WakeupError
 from ottla.clients.consumer.consumer_health import (
     NO_ANSWER_MS,
@@ -27,7 +28,6 @@ from ottla.clients.consumer.consumer_health import (
     dead,
     health_of,
 )
-from ottla.clients.consumer.consumer_record import ConsumerRecord, FetchedBatches
 from ottla.clients.consumer.subscription_state import RebalanceEvent, RebalanceListener
 from ottla.clients.metadata import PartitionInfo
 from ottla.clients.processing.processing_calls import ProcessingCalls
@@ -39,6 +39,7 @@ from ottla.clients.topic_offsets import (
 )
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import KafkaTimeoutError
+from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime.io_thread import MARGIN_MS, IoThread, RLock
 from ottla.runtime.timing import Deadline
 from ottla.structs import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, NO_OFFSET, TopicPartition

@@ -12,8 +12,9 @@ from typing import TypeVar
 from ottla.clients.admin.admin_client import checked
 from ottla.clients.client_metrics import ConsumerMetrics, Metrics
 from ottla.clients.committed_offsets import NO_MEMBERSHIP, ConsumerGroupMetadata
+from ottla.clients.consumer.completed_fetch import Decoding
 from ottla.clients.consumer.consumer_coordinator import ConsumerCoordinator, Offsets
-from ottla.clients.consumer.consumer_record import ConsumerInterceptors, ConsumerRecord, Decoding
+from ottla.clients.consumer.consumer_interceptors import ConsumerInterceptors
 from ottla.clients.consumer.fetcher import Fetcher
 from ottla.clients.consumer.positions import Positions
 from ottla.clients.consumer.reconciling_coordinator import ReconcilingCoordinator
@@ -30,6 +31,7 @@ from ottla.clients.serialization import deserializer_of
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata, list_offsets
 from ottla.config.client_config import CONSUMER_PROTOCOL, ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import within
 from ottla.runtime.timing import Backoff, Deadline

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 from ottla.clients.client_metrics import ConsumerMetrics
-from ottla.clients.consumer.consumer_record import (
+from ottla.clients.consumer.completed_fetch import (
     AbortedTransactions,
     CompletedFetch,
-    ConsumerRecord,
     Decoding,
     FetchedBatches,
     split_batches,
@@ -43,6 +42,7 @@ from ottla.protocol.fetch import (
     FetchTopic,
     PartitionData,
 )
+from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime import Timer
 from ottla.structs import NO_EPOCH, NO_REPLICA, NO_UUID, IsolationLevel, TopicPartition
 

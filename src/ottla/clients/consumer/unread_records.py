@@ -3,46 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
+from ottla.record.consumer_record import ConsumerRecord
 from ottla.structs import TopicPartition
 
-if TYPE_CHECKING:
-    from ottla.clients.consumer.consumer_record import ConsumerRecord
 
+class UnreadRecords(list[ConsumerRecord]):
+    """They do not count as read: positions and commits stay before them.
 
-class UnreadRecords:
-    """They do not count as read: positions and commits stay before them."""
+    The list is reversed, so that `pop` returns the next record, which counts as read from then on.
+    """
 
-    __slots__ = ("_records",)
-
-    def __init__(self) -> None:
-        self._records: list[ConsumerRecord] = []  # from the next to the last, reversed
-
-    def __bool__(self) -> bool:
-        return bool(self._records)
+    __slots__ = ()
 
     def fill(self, records: list[ConsumerRecord]) -> None:
         """Take over the records of a poll, when the others were returned."""
-        self._records = records[::-1]
-
-    def pop(self) -> ConsumerRecord:
-        """The next record, which counts as read from now on."""
-        return self._records.pop()
+        self[:] = reversed(records)
 
     def take(self) -> list[ConsumerRecord]:
         """All of them, in order."""
-        records, self._records = self._records[::-1], []
+        records = self[::-1]
+        self.clear()
         return records
 
     def offsets(self) -> dict[TopicPartition, int]:
         """The offset of each partition's first record."""
-        return {TopicPartition(r.topic, r.partition): r.offset for r in self._records}
+        return {TopicPartition(r.topic, r.partition): r.offset for r in self}
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget the records of partitions."""
         dropped = {TopicPartition(*partition) for partition in partitions}
-        self._records = [r for r in self._records if (r.topic, r.partition) not in dropped]
+        self[:] = [r for r in self if (r.topic, r.partition) not in dropped]
 
     def give_back(
         self, partitions: Iterable[TopicPartition], rewind: Callable[[TopicPartition, int], object]

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.clients.legacy.assignment import ConsumerThreadId
 from ottla.clients.legacy.broker_clients import LinkSettings
 from ottla.clients.legacy.cluster_nodes import PlacedPartition
@@ -25,6 +24,7 @@ from ottla.clients.legacy.kafka_stream import KafkaStream, OwnedPartition, Strea
 from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import PartitionData
+from ottla.record.consumer_record import ConsumerRecord, TimestampType
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import pause
 from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_TIMESTAMP, Node, TopicPartition

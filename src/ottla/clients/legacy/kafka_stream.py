@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from ottla.clients.consumer.consumer_record import ConsumerRecord, Decoding
+from ottla.clients.consumer.completed_fetch import Decoding
 from ottla.clients.consumer.fetcher import Fetcher
 from ottla.clients.consumer.positions import Positions
 from ottla.clients.consumer.subscription_state import SubscriptionState
@@ -23,6 +23,7 @@ from ottla.clients.network_client import NetworkClient
 from ottla.config.client_config import ConsumerConfig
 from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import KafkaError, KafkaTimeoutError
+from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime import Runtime
 from ottla.runtime.io_thread import Condition
 from ottla.runtime.timing import Deadline

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
-from ottla.clients.consumer.consumer_record import split_batches
+from ottla.clients.consumer.completed_fetch import split_batches
 from ottla.clients.producer.partitioner import key_hash
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.record_batch import RecordBatch

@@ -11,8 +11,8 @@ from ottla.clients.serialization import SerializationError
 from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.clients.consumer.consumer_record import ConsumerRecord
     from ottla.clients.processing.process_options import ProcessOptions
+    from ottla.record.consumer_record import ConsumerRecord
 
 CONNECTION: Final = ("bootstrap.servers", "client.id", "security.", "ssl.", "sasl.")
 """The settings that a producer of dead letters has in common with the consumer."""

@@ -11,8 +11,8 @@ from ottla.errors import ConfigError
 from ottla.structs import is_topic_name
 
 if TYPE_CHECKING:
-    from ottla.clients.consumer.consumer_record import ConsumerRecord
     from ottla.clients.consumer.subscription_state import SubscriptionState
+    from ottla.record.consumer_record import ConsumerRecord
 
 ORDERS = ("key", "partition")
 

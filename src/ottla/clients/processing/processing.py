@@ -33,7 +33,7 @@ from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.clients.consumer.consumer_core import ConsumerCore
-    from ottla.clients.consumer.consumer_record import ConsumerRecord
+    from ottla.record.consumer_record import ConsumerRecord
     from ottla.runtime import Timer
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from ottla.clients.processing.process_options import ProcessOptions
 
 if TYPE_CHECKING:
     from ottla.clients.consumer.consumer_core import ConsumerCore
-    from ottla.clients.consumer.consumer_record import ConsumerRecord
     from ottla.clients.processing.processing import Processing
+    from ottla.record.consumer_record import ConsumerRecord
     from ottla.runtime.io_thread import IoThread
 
 T = TypeVar("T")

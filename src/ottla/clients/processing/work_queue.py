@@ -15,8 +15,8 @@ from ottla.runtime.io_thread import Lock
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.clients.consumer.consumer_record import ConsumerRecord
     from ottla.clients.consumer.subscription_state import TopicPartitionState
+    from ottla.record.consumer_record import ConsumerRecord
 
 HELD_FOR_EACH_UNFINISHED: Final = 100
 """So many finished records wait for an unfinished one before them, for each that may be."""

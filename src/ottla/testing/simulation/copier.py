@@ -20,9 +20,9 @@ from ottla.testing.simulation.group_ledger import (
 from ottla.testing.simulation.workload import METADATA_TIMEOUT_MS, POLL_MS, SimulatedClient
 
 if TYPE_CHECKING:
-    from ottla.clients.consumer.consumer_record import ConsumerRecord
     from ottla.clients.producer.producer_batch import RecordMetadata
     from ottla.clients.producer.transactions import Transactions
+    from ottla.record.consumer_record import ConsumerRecord
     from ottla.testing.simulation.cluster import SimulatedCluster
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ottla.clients.committed_offsets import GroupMembership
-    from ottla.clients.consumer.consumer_record import ConsumerRecord
+    from ottla.record.consumer_record import ConsumerRecord
     from ottla.testing.simulation.cluster import SimulatedCluster
     from ottla.testing.simulation.invariants import History
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from uuid import UUID
 
 from ottla.clients.consumer.consumer_core import ConsumerCore
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.consumer.subscription_state import RebalanceListener
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import KafkaError
+from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime.timing import Deadline
 from ottla.structs import NO_UUID, TopicPartition
 from ottla.testing.simulation.append_story import AppendStory

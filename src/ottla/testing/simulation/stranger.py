@@ -39,8 +39,8 @@ from ottla.testing.simulation.workload import Reader
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ottla.clients.consumer.consumer_record import ConsumerRecord
     from ottla.protocol.message import Request
+    from ottla.record.consumer_record import ConsumerRecord
     from ottla.structs import TopicPartition
     from ottla.testing.simulation.cluster import SimulatedCluster
     from ottla.testing.simulation.invariants import History

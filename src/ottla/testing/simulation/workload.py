@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.consumer.consumer_core import ConsumerCore
-from ottla.clients.consumer.consumer_record import ConsumerRecord
 from ottla.clients.producer.producer_batch import RecordMetadata
 from ottla.clients.producer.producer_core import ProducerCore
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata, OffsetSpec
 from ottla.config.client_config import AdminConfig, ConsumerConfig, ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.topics import CreatableTopic, CreateTopicsRequest
+from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime.scheduler import pause
 from ottla.runtime.timing import Deadline
 from ottla.structs import TopicPartition

@@ -7,7 +7,6 @@ import threading
 
 import pytest
 
-from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.clients.legacy import ConsumerTimeoutError, KafkaStream, StringDecoder
 from ottla.clients.legacy.assignment import ConsumerThreadId
 from ottla.clients.legacy.kafka_stream import OwnedPartition, StreamFetcher
@@ -15,6 +14,7 @@ from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.list_offsets import ListOffsetsRequest
+from ottla.record.consumer_record import ConsumerRecord, TimestampType
 from ottla.runtime.io_thread import stack_of
 from ottla.runtime.scheduler import pause
 from ottla.structs import Node, TopicPartition

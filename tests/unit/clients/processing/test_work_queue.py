@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ottla.clients.consumer.consumer_record import ConsumerRecord, TimestampType
 from ottla.clients.consumer.subscription_state import TopicPartitionState
 from ottla.clients.processing.work_queue import PartitionProgress, WorkItem, WorkQueue
+from ottla.record.consumer_record import ConsumerRecord, TimestampType
 from ottla.structs import TopicPartition
 
 PAGES = TopicPartition("pages", 0)

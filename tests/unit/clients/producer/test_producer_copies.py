@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla import Consumer, KafkaError, Producer, TopicPartition
-from ottla.clients.consumer.consumer_record import FetchedBatches
+from ottla.clients.consumer.completed_fetch import FetchedBatches
 from ottla.errors import ErrorCode
 from ottla.record.record_batch import BATCH_OVERHEAD, RecordBatch
 from ottla.record.rows import EncodedRecords

@@ -1,86 +1,23 @@
-"""The record that a consumer returns, and the interceptors that see it.
-
-A completed fetch has the records of one partition that have arrived and wait to be read.
-"""
+"""One partition's records that have arrived and wait to be read."""
 
 from __future__ import annotations
 
-import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
-from itertools import repeat
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from ottla.clients.consumer.subscription_state import TopicPartitionState
 from ottla.clients.serialization import Deserialize
-from ottla.clients.topic_offsets import OffsetAndMetadata
-from ottla.config.config_type import ConfigType
 from ottla.errors import KafkaError
 from ottla.record import kernel
+from ottla.record.consumer_record import ConsumerRecord, placed
 from ottla.record.record import COMPRESSION_MASK
-from ottla.record.record_batch import Record, RecordBatch, batches, end_of_transaction
+from ottla.record.record_batch import LegacyBatch, RecordBatch, batches, end_of_transaction
 from ottla.runtime import Buffer
-from ottla.structs import NO_EPOCH, TopicPartition, Value
-
-logger = logging.getLogger(__name__)
+from ottla.structs import TopicPartition, Value
 
 LEAST_TO_DECOMPRESS_AHEAD: Final = 16 * 1024
 """Smaller batches take less time than it takes to ask another thread for it."""
-
-
-class TimestampType(IntEnum):
-    """The side that set the timestamp of a record: its producer, or the broker at the append."""
-
-    CREATE_TIME = 0
-    LOG_APPEND_TIME = 1
-
-
-class ConsumerRecord(NamedTuple):
-    """One record and its place. Key and value are bytes, or a deserializer's results."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    timestamp_type: TimestampType
-    key: Any
-    value: Any
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    leader_epoch: int = NO_EPOCH
-
-
-class ConsumerInterceptors:
-    """The application's objects that see the records of each poll, and each commit.
-
-    They are a chain: `on_consume(records)` returns the records for the next one.
-    `on_commit(offsets)` is called after each commit. Either method may be absent. An interceptor's
-    exceptions are logged: they must not stop the records.
-    """
-
-    def __init__(self, setting: Sequence[Any]) -> None:
-        found = [ConfigType.CLASS.parse("interceptor.classes", item) for item in setting]
-        self._interceptors = [item() if isinstance(item, type) else item for item in found]
-
-    def __bool__(self) -> bool:
-        return bool(self._interceptors)
-
-    def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        for interceptor in self._interceptors:
-            if hasattr(interceptor, "on_consume"):
-                try:
-                    records = interceptor.on_consume(records)
-                except Exception:
-                    logger.exception("on_consume of %r raised", interceptor)
-        return records
-
-    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        for interceptor in self._interceptors:
-            if hasattr(interceptor, "on_commit"):
-                try:
-                    interceptor.on_commit(offsets)
-                except Exception:
-                    logger.exception("on_commit of %r raised", interceptor)
 
 
 class AbortedTransactions:
@@ -139,12 +76,13 @@ class Decoding(Value, frozen=True):
         """A record that was read as bytes, with the application's values."""
         if self.is_plain:
             return record
-        key, value = record.key, record.value
+        topic, partition, offset, time_ms, time_type, key, value, headers, epoch = record
         if self.deserialize_key is not None and key is not None:
-            key = self.deserialize_key(record.topic, key)
+            key = self.deserialize_key(topic, key)
         if self.deserialize_value is not None and value is not None:
-            value = self.deserialize_value(record.topic, value)
-        return record._replace(key=key, value=value)
+            value = self.deserialize_value(topic, value)
+        fields = topic, partition, offset, time_ms, time_type, key, value, headers, epoch
+        return tuple.__new__(ConsumerRecord, fields)
 
 
 class FetchedBatches(NamedTuple):
@@ -179,7 +117,7 @@ class CompletedFetch:
         batches, self._error = found
         self._batches = deque(batches)
         self._batch: RecordBatch | None = None
-        self._records: list[Record] = []
+        self._records: list[ConsumerRecord] = []
         self._index = 0
         self._payload: bytes | memoryview | None = None  # of the next batch
 
@@ -257,33 +195,22 @@ class CompletedFetch:
     def _take_from_batch(self, max_count: int) -> list[ConsumerRecord]:
         batch, state = self._batch, self.state
         assert batch is not None
-        records = self._records[self._index : self._index + max_count]
-        topic, partition = state.topic_partition
-        epoch = batch.partition_leader_epoch
-        timestamp_type = TimestampType(batch.is_log_append_time)
-        if self._decoding.is_plain:
-            # Column by column, so that no loop of Python's runs for a record.
-            offsets, times, *contents = zip(*records, strict=True)
-            place = repeat(topic), repeat(partition), offsets
-            time = times, repeat(timestamp_type)
-            fields = zip(*place, *time, *contents, repeat(epoch), strict=False)
-            taken = list(map(tuple.__new__, repeat(ConsumerRecord), fields))
-        else:
-            taken = self._deserialize(records, timestamp_type, epoch)
+        taken = self._records[self._index : self._index + max_count]
+        if not self._decoding.is_plain:
+            taken = self._deserialize(taken)
         self._index += len(taken)
-        state.leader_epoch = epoch
+        state.leader_epoch = batch.partition_leader_epoch
         is_last = self._index >= len(self._records)
         state.position = batch.next_offset if is_last else taken[-1].offset + 1
         return taken
 
-    def _deserialize(
-        self, records: Sequence[Record], timestamp_type: TimestampType, epoch: int
-    ) -> list[ConsumerRecord]:
-        topic, partition = self.state.topic_partition
+    def _deserialize(self, records: Sequence[ConsumerRecord]) -> list[ConsumerRecord]:
+        """The records up to one that a deserializer refuses; it raises at once for the first."""
         key_of = self._decoding.deserialize_key
         value_of = self._decoding.deserialize_value
+        new, cls = tuple.__new__, ConsumerRecord
         taken: list[ConsumerRecord] = []
-        for offset, time_ms, key, value, headers in records:
+        for topic, partition, offset, time_ms, type_, key, value, headers, epoch in records:
             try:
                 if key_of is not None and key is not None:
                     key = key_of(topic, key)
@@ -297,11 +224,8 @@ class CompletedFetch:
                     f"{self.state.topic_partition} offset {offset}: {error.message}; "
                     "seek past it to go on",
                 ) from error
-            taken.append(
-                ConsumerRecord(
-                    topic, partition, offset, time_ms, timestamp_type, key, value, headers, epoch
-                )
-            )
+            fields = topic, partition, offset, time_ms, type_, key, value, headers, epoch
+            taken.append(new(cls, fields))
         return taken
 
     def _next_batch(self) -> bool:
@@ -320,15 +244,17 @@ class CompletedFetch:
             raise self._error.with_traceback(None)
         return False
 
-    def _wanted_records(self, batch: RecordBatch) -> list[Record]:
+    def _wanted_records(self, batch: RecordBatch) -> list[ConsumerRecord]:
         """The records from the position on; none for a marker or an aborted transaction."""
         position = self.state.position or 0
         if not self._is_wanted(batch):
             return []
-        if self._payload is None:
-            records = list(batch.records())
+        topic, partition = self.state.topic_partition
+        if isinstance(batch, LegacyBatch):
+            records = placed(list(batch.records()), batch, topic, partition)
         else:
-            records = kernel.decode_records(batch, self._payload)
+            payload = batch.payload() if self._payload is None else self._payload
+            records = kernel.decode_consumer_records(batch, payload, topic, partition)
         if records and records[0].offset < position:
             return [record for record in records if record.offset >= position]
         return records

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import struct
 
 import pytest
 
 from ottla import KafkaError, TopicPartition
-from ottla.clients.consumer.consumer_record import (
+from ottla.clients.consumer.completed_fetch import (
     AbortedTransactions,
     CompletedFetch,
-    ConsumerInterceptors,
     Decoding,
     split_batches,
 )
@@ -247,33 +245,3 @@ def test_damage_is_not_looked_for_where_that_is_not_wanted():
     found = CompletedFetch(found.state, batches, Decoding(check_crcs=False), None)
 
     assert offsets(found.take_batches()) == [0]
-
-
-def test_interceptors_that_raise_are_logged_and_the_next_one_is_called(caplog):
-    """Either method may be absent."""
-    seen: list[object] = []
-
-    class Bad:
-        def on_consume(self, records):
-            raise ZeroDivisionError
-
-        def on_commit(self, offsets):
-            raise ZeroDivisionError
-
-    class Good:
-        def on_consume(self, records):
-            return [*records, "more"]
-
-        def on_commit(self, offsets):
-            seen.append(offsets)
-
-    chain = ConsumerInterceptors([Bad(), object(), Good])
-    with caplog.at_level(logging.ERROR):
-        assert chain.on_consume(["record"]) == ["record", "more"]
-        chain.on_commit({PARTITION: 4})
-
-    assert seen == [{PARTITION: 4}]
-    assert [record.message.split(" of ")[0] for record in caplog.records] == [
-        "on_consume",
-        "on_commit",
-    ]
