@@ -112,8 +112,9 @@ class Webhook:
         if not self._settings.webhook or not changed:
             return
         cluster = self._settings.name or self._settings.bootstrap_servers
-        self._waiting.append(body_of(changed, cluster, now_ms))
-        if len(self._waiting) > WAITING_CALLS:
+        for at in range(0, len(changed), MOST_IN_A_CALL):
+            self._waiting.append(body_of(changed[at : at + MOST_IN_A_CALL], cluster, now_ms))
+        while len(self._waiting) > WAITING_CALLS:
             self._waiting.popleft()
             self._lost += 1
         self._has_work.set()
@@ -150,15 +151,12 @@ class Webhook:
 
 def body_of(changed: Iterable[Alert], cluster: str, now_ms: int) -> bytes:
     """The JSON of a call: names and numbers alone, no record and no setting."""
-    every = list(changed)
     alerts = [
         {
             "state": "firing" if each.ended_ms is None else "ended",
             **each._asdict(),
             "text": each.text[:LONGEST_TEXT],
         }
-        for each in every[:MOST_IN_A_CALL]
+        for each in changed
     ]
-    left_out = len(every) - len(alerts)
-    said = {"cluster": cluster, "time_ms": now_ms, "alerts": alerts, "left_out": left_out}
-    return json.dumps(said).encode()
+    return json.dumps({"cluster": cluster, "time_ms": now_ms, "alerts": alerts}).encode()

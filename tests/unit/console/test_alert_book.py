@@ -46,12 +46,11 @@ def test_alerts_are_bounded():
 def test_call_has_names_and_numbers_alone():
     """It is bounded for texts of any length."""
     book = AlertBook()
-    changed = book.update("behind", findings("x" * 900, *map(str, range(60))), 5)
+    changed = book.update("behind", findings("x" * 900), 5)
     said = json.loads(body_of(changed, "shop", 7))
 
-    assert (said["cluster"], said["time_ms"], said["left_out"]) == ("shop", 7, 61 - MOST_IN_A_CALL)
-    assert len(said["alerts"]) == MOST_IN_A_CALL
-    first = said["alerts"][0]
+    assert (said["cluster"], said["time_ms"]) == ("shop", 7)
+    (first,) = said["alerts"]
     assert len(first.pop("text")) == 500
     assert first.pop("subject") == "x" * 900
     assert first.pop("path").startswith("/group?id=x")
@@ -109,6 +108,22 @@ def test_call_is_made_again_where_it_fails(calls):
         "waiting": 0,
         "error": "",
     }
+
+
+def test_many_changes_are_more_than_one_call(calls, monkeypatch):
+    """Whoever keeps count of what fires hears of the end of each."""
+    sent: list[list[str]] = []
+
+    def post(_clock: object, _url: str, body: bytes, _limit_s: float) -> None:
+        sent.append([each["subject"] for each in json.loads(body)["alerts"]])
+
+    monkeypatch.setattr(alert_book, "post_json", post)
+    webhook, book = Webhook(Parts("http://a/")), AlertBook()
+    names = [str(number) for number in range(MOST_IN_A_CALL + 11)]
+    webhook.put(book.update("behind", findings(*names), 5), 5)
+    asyncio.run(webhook.send_waiting())
+    assert [len(each) for each in sent] == [MOST_IN_A_CALL, 11]
+    assert sent[0] + sent[1] == names
 
 
 def test_calls_that_wait_are_bounded(calls):
