@@ -187,8 +187,7 @@ class Processor:
         self._pool, self._arena = BufferPool(), memoryview(bytearray(TURN_RECEIVE_BYTES))
         self._connections: dict[int, Connection] = {}
         self._accepted_count = self._now_ms = self.turn_began_ns = self._large_bytes_left = 0
-        self.traffic = TrafficByListener()
-        self.sent = Sent(runtime.clock)
+        self.traffic, self.sent = TrafficByListener(), Sent(runtime.clock)
         # The work that stages leave to each other, and to the next turn.
         self._acceptable: dict[int, None] = {}
         self._readable: list[Connection] = []
@@ -196,8 +195,9 @@ class Processor:
         self._to_send: list[Connection] = []
         self._to_close: list[Connection] = []
         self._in_turn = self._is_turn_due = False
-        first = (self._accept, self._receive, self._handle)
+        first = (self._sort, self._accept, self._receive, self._handle)
         self._stages = (*first, complete_delayed, self._send, self._close)
+        self._events: Sequence[tuple[int, int]] = ()
         self._served: Connection | None = None  # the one that a stage is at work for
 
     @property
@@ -260,15 +260,16 @@ class Processor:
 
     def drain(self, ready: Sequence[tuple[int, int]] = ()) -> None:
         """One turn. The order of the stages is the design; see the head of this file."""
+        self._events = ready
         if ready and self._is_turn_due:
-            self._sort(ready)  # for the turn that is due
+            self._sort()  # for the turn that is due
             return
         self._is_turn_due, self._in_turn = False, not self._sockets.is_closed
         if not self._in_turn:
             return  # a turn was due when the processor stopped
         self.turn_began_ns = self._clock.monotonic_ns()
         self._now_ms = self.turn_began_ns // 1_000_000
-        for stage in (partial(self._sort, ready), *self._stages):
+        for stage in self._stages:
             try:
                 stage()
             except FAULTS:
@@ -288,13 +289,13 @@ class Processor:
             self._is_turn_due = True
             self._loop.call_soon(self.drain)
 
-    def _sort(self, ready: Sequence[tuple[int, int]]) -> None:
+    def _sort(self) -> None:
         """Sort the ready connections; where some of the last turn are left, bytes can wait.
 
         New clients cannot, nor behind many that are ready: the backlog overflows within
         milliseconds, and the kernel of a client that found no room asks again after a second.
         """
-        has_rest = bool(self._readable)
+        has_rest, ready = bool(self._readable), self._events
         if ready and (has_rest or len(ready) > MAX_EVENTS // 2):
             self._acceptable.update(dict.fromkeys(self._acceptor.watched))
         for fd, events in ready:
@@ -334,10 +335,9 @@ class Processor:
     # Accept
 
     def _accept(self) -> None:
-        if not self._acceptable:
-            return
         acceptable, self._acceptable = self._acceptable, {}
-        self._handshakes.begin_turn()
+        if acceptable:
+            self._handshakes.begin_turn()
         for fd in acceptable:
             self._served = None
             if fd in self._handshakes:
