@@ -18,13 +18,15 @@ from ottla.console.masks import masks_of
 from ottla.console.newest_first import LARGEST_STEP, Backwards, Limits, NewestFirst, ReadWindow
 from ottla.console.record_query import narrowed, newest_low, offsets
 from ottla.console.record_source import FoundRecord, ReadPart, RecordSource, Span
+from ottla.console.refusals import Refused
 from ottla.console.schema_registry import SchemaRegistry, schema_number
 from ottla.console.search_worker import STEP
 from ottla.record.columnar import binary_array, decode_columns
 from ottla.record.columns import binary_column
-from ottla.structs import TopicPartition
+from ottla.structs import NO_UUID, TopicPartition
 
 if TYPE_CHECKING:
+    from ottla.clients.metadata import TopicInfo
     from ottla.clients.partition_reader import Chunk
     from ottla.console.conditions import Conjunct
     from ottla.console.console_cluster import ConsoleCluster
@@ -90,9 +92,18 @@ class TopicTables(NamedTuple):
         walk = ColumnWalk(self, name, spans)
         total = sum(span.end - span.start for span in spans.values())
         await walk.read_all(lambda: self.on_read(name, total - walk.unread, total))
+        await self._check_same(topic)
         errors = unreachable | walk.errors
         is_whole = walk.is_all_read and not errors
         return walk.table(), ReadTopic(name, walk.read_records, total, is_whole, errors)
+
+    async def _check_same(self, topic: TopicInfo) -> None:
+        """Refused where a topic was made again: offsets of the old one were read of the new."""
+        await self.cluster.all_topics.fetch_one(topic.name)
+        now = self.cluster.all_topics.cluster.topics.get(topic.name)
+        ids = {topic.topic_id} if now is None else {topic.topic_id, now.topic_id}
+        if len(ids) > 1 and NO_UUID not in ids:
+            raise Refused(f"Topic {topic.name} was deleted and made again while it was read.")
 
 
 def both(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from topics_of_records import START, send
 from visitor import Visitor, visit
 
-from ottla import Producer
+from ottla import Admin, Producer
 from ottla.console import topic_tables as room
 from ottla.console.conditions import Conjunct
 from ottla.console.masks import mask_of
 from ottla.console.newest_first import Limits
 from ottla.console.record_source import Span
+from ottla.console.refusals import Refused
 from ottla.console.topic_tables import TopicTables, both
 from ottla.record.columnar import DEFAULT_MAX_ROWS
 from ottla.structs import IsolationLevel, TopicPartition
@@ -100,3 +104,31 @@ def test_batch_of_very_many_records_has_its_headers(shop, masks):
     assert len(found) == count
     for number in (0, 1, DEFAULT_MAX_ROWS, DEFAULT_MAX_ROWS + 1, count - 2, count - 1):
         assert found[number] == ([{"key": "h", "value": str(number)}] if number % 2 else None)
+
+
+@pytest.mark.parametrize("count", [0, 3, 30])
+def test_topic_that_is_made_again_is_not_taken_for_the_old_one(shop, monkeypatch, count):
+    """Offsets that were asked of the old one would be read of the new; one that is gone is said."""
+    name = f"again{count}"
+    shop.create_topic(name, 1)
+    send(shop, name, *[(0, START, None, b"old", [])] * 10)
+    read_all = room.ColumnWalk.read_all
+
+    def make_again() -> None:
+        with Admin(shop.bootstrap_servers) as admin:
+            admin.delete_topics([name])
+        if count:
+            shop.create_topic(name, 1)
+            send(shop, name, *[(0, START, None, b"new", [])] * count)
+
+    async def changing(self, on_step) -> None:
+        await asyncio.to_thread(make_again)
+        await read_all(self, on_step)
+
+    monkeypatch.setattr(room.ColumnWalk, "read_all", changing)
+    if count:
+        with pytest.raises(Refused, match="deleted and made again"):
+            read(shop, name, [])
+    else:
+        _, topic = read(shop, name, [])
+        assert (topic.read, topic.is_whole, [*topic.errors]) == (0, False, [0])
