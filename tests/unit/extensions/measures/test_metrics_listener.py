@@ -222,7 +222,7 @@ def test_https_follows_the_file_of_its_keys(tmp_path, monkeypatch):
         wait_until(is_trusted, "the changed certificate", 60)
         keys.write_text("half a file")
         looked = metrics_of(broker.broker)._tls
-        wait_until(lambda: looked.rejected_count == 1, "the refusal", 60)
+        wait_until(lambda: looked.rejected_count, "the refusal", 60)  # once or, while empty, twice
         assert is_trusted()
 
 
