@@ -48,7 +48,7 @@ def test_flows_syncs_and_checkpoints(world: LagWorld):
     ended = OffsetSync(TopicPartition("ended", 0), 1, 1)
     syncs = OffsetSync(orders, 4, 2), OffsetSync(TopicPartition("lost", 7), BEYOND, BEYOND), ended
     send(world, "mm2-offset-syncs.east.internal", *syncs, (ended.key(), None))
-    group = Checkpoint("billing", copy, 40, 3, "note")
+    group = Checkpoint("billing", copy, 40, 3, "text of a member")
     send(world, "west.checkpoints.internal", group, (b"no", b"checkpoint"))
 
     async def walk(visitor: Visitor) -> None:
@@ -67,7 +67,7 @@ def test_flows_syncs_and_checkpoints(world: LagWorld):
         page = (await visitor.get("/mirrors")).text
         assert HOSTILE not in page
         assert "9,223,372,036,854,775,807" in page
-        assert "note" not in page
+        assert "text of a member" not in page
 
     visit(world.servers, walk)
 
