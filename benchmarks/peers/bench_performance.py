@@ -1,4 +1,4 @@
-"""The classic table beside Apache Kafka 3.9 and 4.1, by Kafka's own performance tools.
+"""The classic table beside Apache Kafka 4.4, by Kafka's own performance tools.
 
     make bench-peers                                    all rows, about 45 minutes
     make bench-peers BENCH_ARGS="--rows latency both"   these rows again; the others stay
@@ -41,7 +41,7 @@ from ottla.testing.processes import ZooKeeperProcess
 
 RESULTS = ROOT / "benchmarks" / "results" / "performance.json"
 PAGE = ROOT / "docs" / "operate" / "performance.md"
-CLIENT = "4.1"
+CLIENT = "4.4"
 
 
 class Results:
@@ -121,6 +121,7 @@ def context(sizes: Sizes, rounds: int) -> dict[str, Any]:
         "subjects": perf_subjects.names(),
         "sizes": sizes._asdict(),
         "rounds": rounds,
+        "nice": os.nice(0),
     }
 
 
@@ -135,11 +136,13 @@ def measure_session(count: int, rows: Sequence[Row], results: Results, rounds: i
     tools = PerfTools(KafkaTools(CLIENT, kafka_jars(CLIENT)))
     with tempfile.TemporaryDirectory() as name, ExitStack() as at_the_end:
         folder = Path(name)
-        zookeeper = None
-        if count > 1:
-            zookeeper = ZooKeeperProcess(folder / "zookeeper").start()
+
+        def start_zookeeper(key: str) -> ZooKeeperProcess:
+            zookeeper = ZooKeeperProcess(folder / f"zookeeper-of-{key}").start()
             at_the_end.callback(zookeeper.stop)
-        all_of_them = perf_subjects.subjects(folder, count, zookeeper)
+            return zookeeper
+
+        all_of_them = perf_subjects.subjects(folder, count, start_zookeeper)
         for subject in all_of_them:
             at_the_end.callback(subject.end)
             say(f"{subject.name}, {count} broker(s): starting")

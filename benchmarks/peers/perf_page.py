@@ -39,8 +39,9 @@ from benchmarks.peers.perf_rows import (
     net_cost,
     part_name,
 )
+from benchmarks.peers.perf_subjects import COMPILED
+from benchmarks.peers.perf_subjects import SOURCE as OTTLA
 
-OTTLA = "ottla"
 LATENCIES = (MEAN, P50, P99, P999)
 WORDS = {APART: "brokers and clients on cores of their own", SHARED: "all cores shared"}
 
@@ -76,8 +77,17 @@ loopback. Rates are not comparable with those, only side by side.
   server, which is counted as theirs; each of Kafka's is a controller of KRaft, too.
 - A ratio is Ottla's number divided by Kafka's: better above 1 for rates, and below 1 for CPU
   seconds, latency and memory.
-- Ottla's core was not compiled; [compiled.md](compiled.md#measured) has what that changes.
 """
+CORE = {
+    False: """\
+- Ottla's core was not compiled; [compiled.md](compiled.md#measured) has what that changes.
+""",
+    True: """\
+- Ottla runs twice: from its source, and with its core compiled from the same source
+  ([compiled.md](compiled.md)). Both have the compiled loops over records.
+""",
+}
+"""By whether Ottla is there with a compiled core."""
 
 
 class Numbers:
@@ -86,7 +96,17 @@ class Numbers:
     def __init__(self, content: dict[str, Any]) -> None:
         self.content = content
         self.subjects: dict[str, str] = content["subjects"]
-        self.peers = [key for key in self.subjects if key != OTTLA]
+        self.ours = [key for key in self.subjects if key in (OTTLA, COMPILED)]
+        self.peers = [key for key in self.subjects if key not in self.ours]
+
+    def line(self, title: str, values: Sequence[float | None]) -> str:
+        """Ottla's numbers, those of its peers, and the ratios of each to each of these."""
+        ours, theirs = values[: len(self.ours)], values[len(self.ours) :]
+        ratios = [a / b if a is not None and b else None for b in theirs for a in ours]
+        cells = [shown(each) for each in values] + [
+            "-" if each is None else f"{each:.2f}" for each in ratios
+        ]
+        return f"| {title} | {' | '.join(cells)} |"
 
     def median(self, row: str, layout: str, subject: str, name: str) -> float | None:
         """None where it was not measured."""
@@ -125,19 +145,14 @@ def shown(value: float | None) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:.1f}"
 
 
-def line(title: str, values: Sequence[float | None]) -> str:
-    """Ottla's number, those of its peers, and the ratios to each of these."""
-    ours, *theirs = values
-    ratios = [ours / each if ours is not None and each else None for each in theirs]
-    cells = [shown(each) for each in values] + [
-        "-" if each is None else f"{each:.2f}" for each in ratios
-    ]
-    return f"| {title} | {' | '.join(cells)} |"
-
-
 def table(numbers: Numbers, lines: Sequence[str], title: str = "") -> str:
     names = list(numbers.subjects.values())
-    ratios = [f"Ottla / {numbers.subjects[key].removeprefix('Apache ')}" for key in numbers.peers]
+    ours = ["Ottla"] if len(numbers.ours) == 1 else ["source", "compiled"]
+    ratios = [
+        f"{each} / {numbers.subjects[key].removeprefix('Apache ')}"
+        for key in numbers.peers
+        for each in ours
+    ]
     head = f"| {' | '.join([title, *names, *ratios])} |"
     rule = "|" + "---|" + "---:|" * (len(names) + len(ratios))
     return "\n".join([head, rule, *lines]) + "\n"
@@ -156,7 +171,7 @@ def tables_of(numbers: Numbers, brokers: int) -> list[str]:
     for name, what in ((RATE, "Records a second"), (COST, "CPU seconds per million records")):
         for layout in (APART, SHARED):
             lines = [
-                line(row.title, numbers.medians(row.key, layout, name))
+                numbers.line(row.title, numbers.medians(row.key, layout, name))
                 for row in rows
                 if layout in row.layouts
             ]
@@ -167,7 +182,9 @@ def tables_of(numbers: Numbers, brokers: int) -> list[str]:
         "End-to-end latency: a record is sent with acks=all and read, then the next one.\n"
     )
     lines = [
-        line(f"{name.replace(', ms', '')}, {layout}, ms", numbers.medians(row.key, layout, name))
+        numbers.line(
+            f"{name.replace(', ms', '')}, {layout}, ms", numbers.medians(row.key, layout, name)
+        )
         for layout in row.layouts
         for name in LATENCIES
     ]
@@ -178,7 +195,7 @@ def tables_of(numbers: Numbers, brokers: int) -> list[str]:
 def stored(numbers: Numbers) -> list[str]:
     size = numbers.content["sizes"]["stored_mb"] / 1000
     lines = [
-        line(
+        numbers.line(
             f"{size * number / STORED_PARTS:.2f} to {size * (number + 1) / STORED_PARTS:.2f} GB",
             numbers.medians("stored", APART, part_name(number)),
         )
@@ -204,7 +221,7 @@ def reference(numbers: Numbers) -> list[str]:
         "two producers and five consumers, which share the cores with the brokers.\n"
     )
     names = (RATE, IN_RATE, OUT_RATE, SHARE, COST, MEMORY)
-    lines = [line(name, numbers.medians("reference", SHARED, name)) for name in names]
+    lines = [numbers.line(name, numbers.medians("reference", SHARED, name)) for name in names]
     return [words, table(numbers, lines)]
 
 
@@ -214,10 +231,10 @@ def memory(numbers: Numbers) -> list[str]:
         idle = numbers.content["idle"].get(str(count), {})
         for name in (MEMORY, SHARE):
             values = [idle.get(subject, {}).get(name) for subject in numbers.subjects]
-            lines.append(line(f"{words}, before the load, {name}", values))
+            lines.append(numbers.line(f"{words}, before the load, {name}", values))
         keys = [row.key for row in ROWS if row.brokers == count]
         values = [most(numbers, keys, subject) for subject in numbers.subjects]
-        lines.append(line(f"{words}, the most after a row, memory, MB", values))
+        lines.append(numbers.line(f"{words}, the most after a row, memory, MB", values))
     return [
         "Resident memory of all processes together. What Ottla's brokers share of Python's code\n"
         "counts for each. A broker of Kafka has its usual heap of 1 GB.\n",
@@ -250,7 +267,8 @@ def conditions(numbers: Numbers) -> str:
         f"- Clients: the performance tools of Apache Kafka {content['client']}. "
         f"Python {content['python']}; {content['java']}.\n"
         f"- {content['machine']}; {content['limits']}.\n"
-        f"- Other work took {busy} of the machine at the same time (median of all measurements).\n"
+        f"- Other work took {busy} of the machine at the same time (median of all measurements);\n"
+        f"  everything here ran at a niceness of {content['nice']}.\n"
     )
 
 
@@ -275,4 +293,5 @@ def tables(content: dict[str, Any]) -> str:
 def page(content: dict[str, Any]) -> str:
     numbers = Numbers(content)
     method = METHOD.format(records=READ_FACTOR * content["sizes"]["records"])
+    method += CORE[COMPILED in numbers.subjects]
     return f"{HEAD}\n{method}{conditions(numbers)}\n{tables(content)}"

@@ -1,4 +1,6 @@
-"""The systems that Kafka's performance tools are pointed at: Ottla, and two versions of Kafka.
+"""The systems that Kafka's performance tools are pointed at: Ottla, and Apache Kafka.
+
+Where Ottla's core is compiled, it is there twice, from its source and compiled.
 
 Each runs alone or as three brokers, with the same number of replicas and its own defaults for the
 rest. Three brokers of Ottla need ZooKeeper, whose CPU time and memory count as theirs; in Kafka,
@@ -9,23 +11,28 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.bench_core import environment_of, source_of
 from benchmarks.peers.comparison import cpu_seconds, resident_mb
 from benchmarks.peers.downloads import kafka_jars
 from benchmarks.peers.kafka_broker import KafkaBroker, QuorumKafkaBroker
 from benchmarks.peers.kafka_tools import KafkaTools
+from ottla.compiled import is_core_compiled
 from ottla.runtime.free_port import free_port
 from ottla.testing.processes import BrokerProcess, ZooKeeperProcess
 from ottla.version import __version__
 
 LIMIT_SECONDS = 180
-KAFKA_VERSIONS = ("3.9", "4.1")
+KAFKA_VERSIONS = ("4.4",)
+SOURCE, COMPILED = "ottla", "ottla-compiled"
+"""The keys of Ottla; the second one is there where the core is compiled."""
 PARTITIONS = 6
 IDLE_SECONDS = 8
 INTERNAL_TOPICS = {
@@ -146,36 +153,56 @@ def release_of(version: str) -> str:
 
 def names() -> dict[str, str]:
     """The subjects by their keys; Ottla is the first."""
-    kafkas = {f"kafka-{each}": f"Apache Kafka {release_of(each)}" for each in KAFKA_VERSIONS}
-    return {"ottla": f"Ottla {__version__}", **kafkas}
+    ottla = f"Ottla {__version__}"
+    ottlas = {SOURCE: ottla}
+    if is_core_compiled():
+        ottlas = {SOURCE: f"{ottla}, source", COMPILED: f"{ottla}, compiled"}
+    return ottlas | {f"kafka-{each}": f"Apache Kafka {release_of(each)}" for each in KAFKA_VERSIONS}
 
 
-def subjects(folder: Path, count: int, zookeeper: ZooKeeperProcess | None) -> list[Subject]:
-    """All of them with so many brokers, not yet started; several of Ottla's share `zookeeper`."""
+def subjects(
+    folder: Path, count: int, start_zookeeper: Callable[[str], ZooKeeperProcess]
+) -> list[Subject]:
+    """All of them with so many brokers, not yet started; several of Ottla's need ZooKeeper."""
     settings = {
         **INTERNAL_TOPICS,
         "offsets.topic.replication.factor": count,
         "transaction.state.log.replication.factor": count,
         "auto.leader.rebalance.enable": "false",
     }
-    return [
-        Subject(key, name, _ottla(folder, count, settings, zookeeper), zookeeper)
-        if key == "ottla"
-        else Subject(key, name, _kafka(folder / key, key.removeprefix("kafka-"), count, settings))
-        for key, name in names().items()
-    ]
+    found = []
+    for key, name in names().items():
+        if key in (SOURCE, COMPILED):
+            zookeeper = start_zookeeper(key) if count > 1 else None
+            brokers = _ottla(folder / key, key, count, settings, zookeeper)
+            found.append(Subject(key, name, brokers, zookeeper))
+        else:
+            version = key.removeprefix("kafka-")
+            found.append(Subject(key, name, _kafka(folder / key, version, count, settings)))
+    return found
 
 
 def _ottla(
-    folder: Path, count: int, settings: dict[str, str | int], zookeeper: ZooKeeperProcess | None
+    folder: Path,
+    key: str,
+    count: int,
+    settings: dict[str, str | int],
+    zookeeper: ZooKeeperProcess | None,
 ) -> list[BrokerProcess]:
+    folder.mkdir()
     if zookeeper is None:
-        return [BrokerProcess(folder / "ottla", **settings)]
-    settings = {**settings, "zookeeper.connect": zookeeper.connect}
-    return [
-        BrokerProcess(folder / f"ottla-{id_}", broker_id=id_, **settings)
-        for id_ in range(1, count + 1)
-    ]
+        brokers = [BrokerProcess(folder / "data", **settings)]
+    else:
+        settings = {**settings, "zookeeper.connect": zookeeper.connect}
+        brokers = [
+            BrokerProcess(folder / f"data-{id_}", broker_id=id_, **settings)
+            for id_ in range(1, count + 1)
+        ]
+    if key == SOURCE and is_core_compiled():
+        environment = environment_of("source", source_of(folder / "source"))
+        for broker in brokers:
+            broker.popen = partial(subprocess.Popen, env=environment)
+    return brokers
 
 
 def _kafka(

@@ -1,4 +1,4 @@
-"""`make bench-peers` measures a row, beside both versions of Apache Kafka."""
+"""`make bench-peers` measures a row, beside Apache Kafka."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_row_alone_is_measured_and_shown(tmp_path):
 
     numbers = Numbers(json.loads(results.read_text(encoding="utf-8")))
     rates = numbers.medians("alone-producer", APART, RATE)
-    assert len(rates) == 3
+    assert len(rates) == len(numbers.subjects) >= 2
     assert all(rate is not None and rate > 0 for rate in rates)
     assert None not in numbers.medians("alone-producer", APART, MEMORY)
     assert f"| one producer | {rates[0]:,.0f} |" in page.read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from benchmarks.peers.bench_performance import PAGE, RESULTS, Results
-from benchmarks.peers.perf_page import OTTLA, Numbers, line, page
+from benchmarks.peers.perf_page import COMPILED, OTTLA, Numbers, page
 from benchmarks.peers.perf_rows import (
     APART,
     COST,
@@ -60,7 +60,7 @@ Percentiles: 50th = 2, 99th = 5, 99.9th = 9
 """
 
 
-SUBJECTS = {OTTLA: "Ottla", "kafka-3.9": "Apache Kafka 3.9.1", "kafka-4.1": "Apache Kafka 4.1.1"}
+SUBJECTS = {OTTLA: "source", COMPILED: "compiled", "kafka-4.4": "Apache Kafka 4.4.0"}
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def results(tmp_path):
     results = Results(tmp_path / "results.json")
     sizes = Sizes(300_000, 1000, 1000, 20, 60)
     about = dict.fromkeys(("machine", "limits", "python", "java", "client"), "x")
-    given = {"date": "2026-11-23", "subjects": SUBJECTS, "sizes": sizes._asdict(), "rounds": 2}
-    results.begin([], about | given)
+    given = {"date": "2026-11-23", "subjects": SUBJECTS, "rounds": 2, "nice": -10}
+    results.begin([], about | given | {"sizes": sizes._asdict()})
     names = (RATE, GROSS, SECONDS, MEMORY, OTHERS, MEAN, P50, P99, P999, SHARE, IN_RATE, OUT_RATE)
     parts = [part_name(number) for number in range(STORED_PARTS)]
     value = 1000.0
@@ -92,7 +92,9 @@ def shown(results, key, layout, name):
     (row,) = [row for row in ROWS if row.key == key]
     medians = Numbers(results.content).medians(key, layout, name)
     assert None not in medians
-    return line(row.title if name in (RATE, COST) and key != "reference" else name, medians)
+    return Numbers(results.content).line(
+        row.title if name in (RATE, COST) and key != "reference" else name, medians
+    )
 
 
 def test_a_page_stands_beside_its_numbers():
@@ -121,13 +123,13 @@ def test_latency_and_stored_data_have_tables(results):
     """The two rows of the classic benchmark that are more than one number."""
     numbers, text = Numbers(results.content), page(results.content).splitlines()
 
-    assert line("mean, apart, ms", numbers.medians("latency", APART, MEAN)) in text
-    assert line("p99.9, apart, ms", numbers.medians("latency", APART, P999)) in text
+    assert numbers.line("mean, apart, ms", numbers.medians("latency", APART, MEAN)) in text
+    assert numbers.line("p99.9, apart, ms", numbers.medians("latency", APART, P999)) in text
     for number, title in enumerate(
         ("0.00 to 0.25", "0.25 to 0.50", "0.50 to 0.75", "0.75 to 1.00")
     ):
         values = numbers.medians("stored", APART, part_name(number))
-        assert line(f"{title} GB", values) in text
+        assert numbers.line(f"{title} GB", values) in text
 
 
 def test_the_reference_load_is_scaled_down(results):
@@ -151,8 +153,17 @@ def test_a_number_that_is_missing_is_not_made_up(results):
 
 def test_a_ratio_is_ours_by_theirs():
     """The first number is Ottla's; where something is missing there is no ratio."""
-    assert line("row", [150.0, 100.0, 300.0]) == "| row | 150 | 100 | 300 | 1.50 | 0.50 |"
-    assert line("row", [1.5, None, 3.0]) == "| row | 1.50 | - | 3.00 | - | 0.50 |"
+    numbers = Numbers({"subjects": dict.fromkeys((OTTLA, "kafka-3.9", "kafka-4.4"), "x")})
+
+    assert numbers.line("row", [150.0, 100.0, 300.0]) == "| row | 150 | 100 | 300 | 1.50 | 0.50 |"
+    assert numbers.line("row", [1.5, None, 3.0]) == "| row | 1.50 | - | 3.00 | - | 0.50 |"
+
+
+def test_both_kinds_of_ottla_have_a_ratio():
+    """From the source and compiled, to each of the others."""
+    numbers = Numbers({"subjects": dict.fromkeys((OTTLA, COMPILED, "kafka-4.4"), "x")})
+
+    assert numbers.line("row", [1.5, 4.5, 3.0]) == "| row | 1.50 | 4.50 | 3.00 | 0.50 | 1.50 |"
 
 
 def test_what_the_tools_print_is_understood():
