@@ -42,6 +42,7 @@ OTHERS = {
     "registry/acl_store": "ACLs as nodes, for rights and for tools",
     "registry/node_watch": "watches of nodes in ZooKeeper",
     "registry/znodes": "the texts of nodes, which are Kafka's, for looking up",
+    "registry/tree_snapshot": "the bytes of a file, encoded as the tree changes",
     "registry/zookeeper*": "the tree in ZooKeeper, where a cluster has one",
     "runtime/app_loop": "the loop of a program, which its clients share",
     "runtime/busy_time": "for how long a thread is busy, for measures",

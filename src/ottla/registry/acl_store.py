@@ -255,6 +255,8 @@ class AclStore:
             before, version = decode_acls(path, data), stat.version
         except NoNodeError:
             before, version = frozenset(), None
+        if len(before) >= SLICE_BINDINGS:
+            await self.runtime.slices.pause()
         after = (before | added) - removed
         try:
             if version is not None and not after:

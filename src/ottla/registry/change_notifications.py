@@ -8,6 +8,7 @@ it reads everything again.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 NOTIFICATION_RETENTION_MS: Final = 15 * 60 * 1000
 """Kafka's: by then every broker that lives has seen a notification."""
+NAMES_IN_A_MS: Final = 100
+"""All are listed to find a new one, so it waits for others to come: a ms for so many names."""
 
 
 class ChangeNotifications:
@@ -56,6 +59,8 @@ class ChangeNotifications:
         self._is_behind = False
         """True if notifications may have been written and cleared away unseen."""
         self._is_reading = False
+        self._count = 0
+        """How many there are, of which most are old."""
 
     async def start(self) -> None:
         """Read everything, and from here on every change."""
@@ -90,6 +95,8 @@ class ChangeNotifications:
     async def _read_changes(self) -> None:
         try:
             while self._has_news and self._watches:
+                if self._count >= NAMES_IN_A_MS:
+                    await pause(self.runtime.scheduler, self._count // NAMES_IN_A_MS)
                 self._has_news = False
                 try:
                     await self._catch_up()
@@ -105,10 +112,10 @@ class ChangeNotifications:
             await self._read_all()
             self._is_behind = False
         names = await self.registry.children(self.path)
-        for name in names:
-            if name > self._last_change:
-                await self._read_change(f"{self.path}/{name}")
-                self._last_change = name
+        self._count = len(names)
+        for name in names[bisect_right(names, self._last_change) :]:
+            await self._read_change(f"{self.path}/{name}")
+            self._last_change = name
         await self._clear_away(names)
 
     async def _read_change(self, path: str) -> None:

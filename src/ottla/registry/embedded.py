@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.registry.journal import Journal, encode_session, encode_snapshot
+from ottla.registry.journal import Journal
 from ottla.registry.node_tree import Done, Write, WriteKind
 from ottla.registry.session_tree import SessionTree, TreeRegistry
+from ottla.registry.tree_snapshot import TreeSnapshot, encode_session
 from ottla.runtime import Disk, DiskLock, Runtime
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ class EmbeddedRegistry(TreeRegistry):
         self.runtime = runtime
         self.directory = directory
         self._lock: DiskLock | None = None
+        self._snapshot = TreeSnapshot(self.tree.nodes)
         self._journal = Journal(runtime, directory, self._encode_snapshot)
         self._session_path = f"{directory}/session"
         self._is_session_stale = self._is_showing = False
@@ -55,6 +57,7 @@ class EmbeddedRegistry(TreeRegistry):
             nodes, last_id = self._journal.load()
             first_id = ((last_id >> ROUND_BITS) + 1) << ROUND_BITS
             self.tree = SessionTree(clock, nodes, first_id)
+            self._snapshot = TreeSnapshot(nodes)
             await self._journal.append(Write(WriteKind.OPEN, first_id, clock.now_ms(), "/"))
             self._journal.waits_for_room = True
             disk.make_private(self.directory)
@@ -75,6 +78,7 @@ class EmbeddedRegistry(TreeRegistry):
             self._lock = None
 
     async def keep(self, done: Sequence[Done]) -> None:
+        self._snapshot.note(done)
         lasting = [write for write, is_ephemeral in done if not is_ephemeral]
         if len(lasting) < len(done) and not self._is_session_stale:
             self._is_session_stale = True
@@ -109,7 +113,7 @@ class EmbeddedRegistry(TreeRegistry):
         self._is_showing = False
 
     def _encode_snapshot(self) -> bytes:
-        return encode_snapshot(self.tree.nodes, self.tree.last_id)
+        return self._snapshot.encode(self.tree.last_id)
 
 
 def _make_dirs_durably(disk: Disk, path: str) -> None:

@@ -16,28 +16,32 @@ import asyncio
 import errno
 import logging
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
-from zlib import crc32
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.registry.node_tree import NodeTree, TreeNode, Write, WriteKind
+from ottla.registry.node_tree import NodeTree, Write, WriteKind
 from ottla.registry.tree import RegistryFailedError
+from ottla.registry.tree_snapshot import (
+    FRAME,
+    SNAPSHOT_MAGIC,
+    decode_node,
+    decode_snapshot,
+    frame,
+    payloads_of,
+    unframe,
+)
 from ottla.runtime import Disk, File, Runtime, Timer
 
 logger = logging.getLogger(__name__)
 
 JOURNAL_MAGIC: Final = b"OTTLAJ1\n"
-SNAPSHOT_MAGIC: Final = b"OTTLAS1\n"
 COMPACTION_BYTES: Final = 1 << 20
 """A journal of this size, and twice that of the snapshot, is folded into a new snapshot."""
 FULL_DISK_RETRY_MS: Final = 1000
 
-_FRAME: Final = struct.Struct(">iI")
 _WRITE: Final = struct.Struct(">BqqHi")  # kind, id, time, lengths of path and data
-_NODE: Final = struct.Struct(">iiqqqqH")  # versions, ids, times, length of the path
-_SNAPSHOT_HEAD: Final = struct.Struct(">qi")  # id of the last write, how many nodes follow
 
 
 class Journal:
@@ -90,11 +94,11 @@ class Journal:
             return 0
         if not data.startswith(JOURNAL_MAGIC):
             raise damaged(self.path, "it does not begin as a journal")
-        for payload in _payloads(data, end):
-            end += _FRAME.size + len(payload)
-        if end + _FRAME.size <= len(data):
-            length, _ = _FRAME.unpack_from(data, end)
-            if length > 0 and unframe(data, end + _FRAME.size + length) is not None:
+        for payload in payloads_of(data, end):
+            end += FRAME.size + len(payload)
+        if end + FRAME.size <= len(data):
+            length, _ = FRAME.unpack_from(data, end)
+            if length > 0 and unframe(data, end + FRAME.size + length) is not None:
                 raise damaged(self.path, f"the frame at {end} is broken, but a sound one follows")
         return end
 
@@ -198,22 +202,6 @@ class Journal:
             self._file = None
 
 
-def frame(payload: bytes) -> bytes:
-    return _FRAME.pack(len(payload), crc32(payload)) + payload
-
-
-def unframe(data: bytes, position: int) -> bytes | None:
-    """The payload at `position`; None where there is no whole and sound frame."""
-    if position + _FRAME.size > len(data):
-        return None
-    length, crc = _FRAME.unpack_from(data, position)
-    start = position + _FRAME.size
-    if not 0 < length <= len(data) - start:
-        return None
-    payload = data[start : start + length]
-    return payload if crc32(payload) == crc else None
-
-
 def encode_write(write: Write) -> bytes:
     path = write.path.encode()
     head = _WRITE.pack(write.kind, write.id, write.time_ms, len(path), len(write.data))
@@ -232,33 +220,6 @@ def decode_writes(payload: bytes) -> Iterator[Write]:
         yield Write(WriteKind(kind), write_id, time_ms, path, payload[data_start:position])
 
 
-def encode_snapshot(tree: NodeTree, last_id: int) -> bytes:
-    entries = [_encode_node(path, node) for path, node in tree.walk()]
-    head = _SNAPSHOT_HEAD.pack(last_id, len(entries))
-    return SNAPSHOT_MAGIC + b"".join(map(frame, [head, *entries]))
-
-
-def decode_snapshot(data: bytes) -> tuple[NodeTree, int]:
-    """The tree and the id of its last write; ValueError where it is damaged."""
-    if not data.startswith(SNAPSHOT_MAGIC):
-        raise ValueError("it does not begin as a snapshot")
-    payloads = list(_payloads(data, len(SNAPSHOT_MAGIC)))
-    if not payloads:
-        raise ValueError("it ends before its first entry")
-    last_id, count = _SNAPSHOT_HEAD.unpack(payloads[0])
-    if len(payloads) - 1 != count:
-        raise ValueError(f"{len(payloads) - 1} of {count} nodes are readable")
-    tree = NodeTree()
-    for payload in payloads[1:]:
-        tree.restore(*_decode_node(payload))
-    return tree, last_id
-
-
-def encode_session(nodes: Iterable[tuple[str, TreeNode]]) -> bytes:
-    """The ephemeral nodes of a broker that runs: for readers of the files, not for recovery."""
-    return SNAPSHOT_MAGIC + b"".join(frame(_encode_node(path, node)) for path, node in nodes)
-
-
 def read_tree(disk: Disk, directory: str, *, is_open: bool) -> NodeTree:
     """The tree as its files have it, beside a broker that may be writing them (`is_open`).
 
@@ -275,10 +236,10 @@ def read_tree(disk: Disk, directory: str, *, is_open: bool) -> NodeTree:
         tree, last_id = decode_snapshot(before) if before else (NodeTree(), 0)
         _replay(tree, last_id, writes)
         if is_open:
-            for payload in _payloads(
+            for payload in payloads_of(
                 _read_if_there(disk, f"{directory}/session"), len(SNAPSHOT_MAGIC)
             ):
-                path, node = _decode_node(payload)
+                path, node = decode_node(payload)
                 node.is_ephemeral = True
                 tree.restore(path, node)
     except (ValueError, struct.error, KafkaError) as error:
@@ -292,44 +253,12 @@ def _read_if_there(disk: Disk, path: str) -> bytes:
 
 def _replay(tree: NodeTree, last_id: int, journal: bytes) -> int:
     """Apply the journal's entries after a write; returns the id of the last one."""
-    for payload in _payloads(journal, len(JOURNAL_MAGIC)):
+    for payload in payloads_of(journal, len(JOURNAL_MAGIC)):
         for write in decode_writes(payload):
             if write.id > last_id:  # earlier ones are in the snapshot already
                 tree.apply(write)
                 last_id = write.id
     return last_id
-
-
-def _payloads(data: bytes, position: int) -> Iterator[bytes]:
-    while (payload := unframe(data, position)) is not None:
-        yield payload
-        position += _FRAME.size + len(payload)
-
-
-def _encode_node(path: str, node: TreeNode) -> bytes:
-    name = path.encode()
-    head = _NODE.pack(
-        node.version,
-        node.children_version,
-        node.created_id,
-        node.modified_id,
-        node.created_ms,
-        node.modified_ms,
-        len(name),
-    )
-    return head + name + node.data
-
-
-def _decode_node(payload: bytes) -> tuple[str, TreeNode]:
-    version, children_version, created_id, modified_id, created_ms, modified_ms, path_length = (
-        _NODE.unpack_from(payload)
-    )
-    data_start = _NODE.size + path_length
-    path = payload[_NODE.size : data_start].decode()
-    node = TreeNode(Write(WriteKind.CREATE, created_id, created_ms, path, payload[data_start:]))
-    node.version, node.children_version = version, children_version
-    node.modified_id, node.modified_ms = modified_id, modified_ms
-    return path, node
 
 
 PendingWrite = tuple[bytes, "asyncio.Future[None]"]

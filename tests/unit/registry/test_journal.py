@@ -9,16 +9,9 @@ import pytest
 from ottla.errors import KafkaError
 from ottla.registry import journal as journal_module
 from ottla.registry.embedded import EmbeddedRegistry
-from ottla.registry.journal import (
-    JOURNAL_MAGIC,
-    decode_snapshot,
-    decode_writes,
-    encode_snapshot,
-    encode_write,
-    frame,
-    unframe,
-)
-from ottla.registry.node_tree import NodeTree, Write, WriteKind
+from ottla.registry.journal import JOURNAL_MAGIC, decode_writes, encode_write
+from ottla.registry.node_tree import Write, WriteKind
+from ottla.registry.tree_snapshot import frame, unframe
 from ottla.testing import mock_runtime
 
 JOURNAL = "/data/registry/journal"
@@ -125,32 +118,6 @@ def test_file_that_is_no_journal_is_not_touched(content):
         started(runtime)
 
     assert runtime.disk.read_bytes(JOURNAL) == content
-
-
-def test_snapshot_is_the_tree():
-    """Nodes, versions and times survive; ephemeral ones are left out."""
-    tree = NodeTree()
-    tree.apply(Write(WriteKind.CREATE, 1, 10, "/a", b"1"))
-    tree.apply(Write(WriteKind.CREATE, 2, 20, "/a/b", b"2"))
-    tree.apply(Write(WriteKind.SET, 3, 30, "/a", b"3"))
-    tree.apply(Write(WriteKind.CREATE, 4, 40, "/e"), is_ephemeral=True)
-    copy, last_id = decode_snapshot(encode_snapshot(tree, 4))
-
-    assert last_id == 4
-    assert [path for path, _ in copy.walk()] == ["/", "/a", "/a/b"]
-    assert copy.find("/a").stat() == tree.find("/a").stat()
-    assert copy.find("/a").data == b"3"
-    assert copy.root.children_version == tree.root.children_version
-
-
-def test_snapshot_cut_at_any_byte_is_damaged():
-    """Unlike the journal, it was complete when it was put in place."""
-    tree = NodeTree()
-    tree.apply(Write(WriteKind.CREATE, 1, 10, "/a", b"1"))
-    whole = encode_snapshot(tree, 1)
-    for size in range(len(whole)):
-        with pytest.raises(ValueError, match=r"it |readable"):
-            decode_snapshot(whole[:size])
 
 
 def fill(runtime, monkeypatch) -> EmbeddedRegistry:
