@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol, TypeVar
 
 from ottla.errors import ErrorCode
+from ottla.runtime.scheduler import Work
 
 logger = logging.getLogger(__name__)
 
@@ -72,3 +73,11 @@ def for_each(items: Iterable[Item], act: Callable[[Item], object]) -> None:
             act(item)
         except Exception:
             logger.exception("%s is passed over", item)
+
+
+def guarded(item: object, work: Work[None]) -> Work[None]:
+    """The work, about an item, which is reported where it fails."""
+    try:
+        yield from work
+    except Exception:
+        logger.exception("%s is passed over", item)

@@ -32,6 +32,7 @@ from ottla.runtime import (
     ThreadBackground,
 )
 from ottla.runtime.io_thread import Lock
+from ottla.runtime.scheduler import at_once
 from ottla.server.broker import Broker
 from ottla.server.broker_process import worker_count
 from ottla.structs import BROKER_DEFAULT, INTERNAL_TOPICS, TopicPartition
@@ -278,10 +279,10 @@ class LiveBrokers(ABC):
         broker = self._coordinator_of(group_id)
         if broker is not None:
             groups = broker.coordinators.groups
-            (described,) = groups.describe_consumer_groups([group_id])
+            (described,) = at_once(groups.describe_consumer_groups([group_id]))
             if not described.error_code:
                 return _consumer_group(described)
-            return _classic_group(*groups.describe_groups([group_id]))
+            return _classic_group(*at_once(groups.describe_groups([group_id])))
         return LiveGroup("Dead", ())
 
     def _committed(self, group_id: str) -> dict[TopicPartition, int]:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.coordinator.coordinator_log import CoordinatorLog, for_each
+from ottla.coordinator.coordinator_log import CoordinatorLog, for_each, guarded
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
 from ottla.coordinator.group.consumer.cluster_topics import ClusterTopics
 from ottla.coordinator.group.consumer.consumer_group_coordinator import BeatCallback
@@ -31,7 +31,11 @@ from ottla.coordinator.group.group import (
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.group_types import GroupTypes
 from ottla.coordinator.group.member_metadata import ClientContext, JoinCallback, SyncCallback
-from ottla.coordinator.group.member_requests import JoinAttempt, MemberRequests
+from ottla.coordinator.group.member_requests import (
+    MEMBERS_IN_A_SLICE,
+    JoinAttempt,
+    MemberRequests,
+)
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.coordinator.group.topic_drops import COST_OF_A_GROUP
 from ottla.errors import ErrorCode
@@ -59,7 +63,7 @@ from ottla.protocol.group import (
 )
 from ottla.runtime import Runtime
 from ottla.runtime.periodic_work import PeriodicWork
-from ottla.runtime.scheduler import Work, emptied
+from ottla.runtime.scheduler import Work, at_once, emptied
 from ottla.structs import MS_PER_MINUTE, TopicPartition, TxnProducer
 
 OnCommitted = Callable[[Mapping[TopicPartition, ErrorCode]], object]
@@ -233,7 +237,8 @@ class GroupCoordinator:
             self._expiry = None
         for partition in range(self.manager.log.partition_count):
             for group in self.manager.unload(partition):
-                self._rebalancers[group.type].abandon(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                rebalancer = self._rebalancers[group.type]
+                at_once(rebalancer.abandon(group, ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
     def on_election(self, partition: int) -> None:
         """This broker leads the partition of the offsets topic now: read its groups."""
@@ -246,14 +251,11 @@ class GroupCoordinator:
 
     def _abandon(self, groups: list[Group]) -> Work[None]:
         """Answer the members of groups that are given up, and then free these, in slices."""
-
-        def abandon(group: Group) -> None:
-            self._rebalancers[group.type].abandon(group, ErrorCode.NOT_COORDINATOR)
-
         seen = 0
         for group in groups:
             seen += 1 + len(group.members)
-            for_each((group,), abandon)
+            rebalancer = self._rebalancers[group.type]
+            yield from guarded(group, rebalancer.abandon(group, ErrorCode.NOT_COORDINATOR))
             if seen >= ABANDONED_IN_A_SLICE:
                 seen = 0
                 yield
@@ -352,16 +354,27 @@ class GroupCoordinator:
         else:
             self._consumers.heartbeat(request, client, respond)
 
-    def describe_consumer_groups(self, group_ids: Iterable[str]) -> list[DescribedConsumerGroup]:
-        """Epochs, members and assignments of each consumer group."""
-        return [
-            self._consumers.describe(group_id, self.availability(group_id))
-            for group_id in group_ids
-        ]
+    def describe_consumer_groups(
+        self, group_ids: Iterable[str]
+    ) -> Work[list[DescribedConsumerGroup]]:
+        """Epochs, members and assignments of each consumer group, in slices."""
+        found = []
+        for group_id in group_ids:
+            work = self._consumers.describe(group_id, self.availability(group_id))
+            found.append((yield from work))
+        return found
 
-    def describe_groups(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
-        """State and members of each classic group; a missing one is Dead, which is no error."""
-        return [self._describe(group_id) for group_id in group_ids]
+    def describe_groups(self, group_ids: Iterable[str]) -> Work[list[DescribedGroup]]:
+        """State and members of each classic group; a missing one is Dead, which is no error.
+
+        A group is described as it is at one moment; there is a pause behind a large one.
+        """
+        found = []
+        for group_id in group_ids:
+            found.append(self._describe(group_id))
+            if len(found[-1].members) >= MEMBERS_IN_A_SLICE:
+                yield
+        return found
 
     def list_groups(self, request: ListGroupsRequest) -> Work[ListGroupsResponse]:
         """The groups that are known here; an empty filter lets all pass (KIP-518)."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, cast
 from uuid import UUID
 
 from ottla.coordinator.coordinator_log import CoordinatorLog
@@ -43,6 +43,8 @@ from ottla.structs import (
 
 logger = logging.getLogger(__name__)
 
+
+OnLoaded = Callable[[Group], Work[None]]
 
 WRITE_AGAIN_MS: Final = 1000
 TOMBSTONES_AT_ONCE: Final = 10_000
@@ -374,14 +376,14 @@ class GroupMetadataManager:
         """Delete a group without members, with all its offsets."""
         assert group.is_empty, f"group {group.group_id} still has members"
         known, owed = group.offsets.known(), group.offsets.owed_tombstones
-        self._delete(group, known if not owed else dict.fromkeys((*known, *owed)), on_stored)
+        self._delete(group, known if not owed else [*dict.fromkeys((*known, *owed))], on_stored)
 
     def expire_offsets(self, group: Group, some: list[TopicPartition], retention_ms: int) -> int:
         """Delete those of these offsets that have expired; returns how many (KIP-211)."""
         expired = group.expired_offsets(self._clock.now_ms(), retention_ms, some)
-        self.counts.expirations += len(expired)
-        self._drop_offsets(group, expired)
-        return len(expired)
+        self.counts.expirations += (count := len(expired))
+        self._drop_offsets(group, expired)  # which uses the list up
+        return count
 
     def drop_topics(self, topics: Collection[str]) -> None:
         """Delete the offsets of deleted topics; a new topic of the same name begins without any."""
@@ -395,7 +397,7 @@ class GroupMetadataManager:
         """Delete the offsets of topics that were deleted while no broker coordinated the group."""
         self.drops.compare()
 
-    def load(self, partition: int, on_loaded: Callable[[Group], object]) -> None:
+    def load(self, partition: int, on_loaded: OnLoaded) -> None:
         """This broker leads the partition now: read its groups, in steps."""
         self.partitions.load(
             partition,
@@ -413,27 +415,26 @@ class GroupMetadataManager:
             del self._transactions[key]
         return gone
 
-    def _finish_loading(
-        self, loader: PartitionLoader, on_loaded: Callable[[Group], object]
-    ) -> Work[None]:
+    def _finish_loading(self, loader: PartitionLoader, on_loaded: OnLoaded) -> Work[None]:
         count = seen = 0
         for group in loader.groups(self._clock.now_ms()):
+            if group is None:
+                yield
+                continue
             count += 1
-            self._take_over(loader, group, on_loaded)
+            yield from self._take_over(loader, group, on_loaded)
             seen = yield from self.drops.compare_group(group, seen)
             self.forget_if_unused(group)  # a transaction may have been aborted since it was read
         if loader.record_count:
             text = "Offsets partition %d is loaded: %d groups from %d records"
             logger.info(text, loader.partition, count, loader.record_count)
 
-    def _take_over(
-        self, loader: PartitionLoader, group: Group, on_loaded: Callable[[Group], object]
-    ) -> None:
+    def _take_over(self, loader: PartitionLoader, group: Group, on_loaded: OnLoaded) -> Work[None]:
         self._add(group)
         for producer_id in group.offsets.open_transactions:
             self._transactions[loader.partition, producer_id].add(group.group_id)
         try:
-            on_loaded(group)
+            yield from on_loaded(group)
         except Exception as error:
             loader.report(f"the beginning of group {group.group_id}", error)
         if loader.deleted_topics:
@@ -464,7 +465,7 @@ class GroupMetadataManager:
         partitions: list[TopicPartition],
         on_stored: OnStored = lambda error: None,
     ) -> None:
-        """Delete offsets, and the group with its last ones, which others may be deleting."""
+        """Delete offsets, and the group with its last ones; others may be deleting it."""
 
         def on_end(is_written: bool) -> None:
             if is_written and group.is_over and not group.is_dying:
@@ -474,11 +475,9 @@ class GroupMetadataManager:
             logger.info("Nothing is left of group %s", group.group_id)
             self._delete(group, partitions, on_stored)
         else:
-            self._append_tombstones(group, partitions, on_stored, on_end)
+            self._append_tombstones(group, cast("list[Doomed]", partitions), on_stored, on_end)
 
-    def _delete(
-        self, group: Group, partitions: Iterable[TopicPartition], on_stored: OnStored
-    ) -> None:
+    def _delete(self, group: Group, partitions: list[TopicPartition], on_stored: OnStored) -> None:
         """Delete a group, which these are all the offsets of: it is gone when the log has that."""
         group.is_dying = True
 
@@ -491,13 +490,14 @@ class GroupMetadataManager:
             else:
                 self._pay_tombstones(group)
 
-        doomed: list[Doomed] = [*partitions, *group.tombstone_keys()]
+        doomed = cast("list[Doomed]", partitions)
+        doomed += group.tombstone_keys()
         self._append_tombstones(group, doomed, on_stored, on_end)
 
     def _append_tombstones(
         self,
         group: Group,
-        doomed: Sequence[Doomed],
+        doomed: list[Doomed],
         on_stored: OnStored,
         on_end: Callable[[bool], object] = lambda is_written: None,
     ) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
 from ottla.coordinator.group.member_metadata import MemberMetadata, SupportedProtocol
+from ottla.coordinator.group.member_requests import MEMBERS_IN_A_SLICE
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.message import decode_versioned, encode_versioned
@@ -21,6 +22,7 @@ from ottla.protocol.offsets_topic import (
     OffsetCommitValue,
     StoredMember,
 )
+from ottla.runtime.scheduler import Work
 from ottla.structs import NO_UUID, TopicPartition
 
 OFFSET_KEY_VERSION: Final = 1
@@ -97,14 +99,16 @@ def _stored_member(group: ClassicGroup, member: MemberMetadata, assignment: byte
     )
 
 
-def read_group_value(group_id: str, data: bytes, now_ms: int) -> ClassicGroup:
+def read_group_value(group_id: str, data: bytes, now_ms: int) -> Work[ClassicGroup]:
     """The group as its last generation left it: Stable with its members, or Empty."""
     stored = decode_versioned(GroupMetadataValue, data)
     _check_members(stored)
     group = ClassicGroup(group_id, now_ms)
     group.protocol_type = stored.protocol_type or None
-    for member in stored.members:
+    for number, member in enumerate(stored.members, 1):
         group.add(_loaded_member(stored, member))
+        if not number % MEMBERS_IN_A_SLICE:
+            yield
     group.generation_id = stored.generation
     group.protocol_name = stored.protocol
     group.leader_id = stored.leader if stored.leader in group.members else group.leader_id

@@ -24,10 +24,13 @@ from ottla.protocol.group import (
     MemberResponse,
     SyncGroupRequest,
 )
+from ottla.runtime.scheduler import Work
 from ottla.structs import TopicPartition
 
 MEMBER_ID_REQUIRED_VERSION = 4
 SKIP_ASSIGNMENT_VERSION = 9
+MEMBERS_IN_A_SLICE = 300
+"""A group may have tens of thousands."""
 
 
 class JoinAttempt:
@@ -130,9 +133,9 @@ class GroupRebalancer(ABC, Generic[GroupT_contra]):
     """Keeps the time limits of the members of a group; there is one for each type of group."""
 
     @abstractmethod
-    def resume(self, group: GroupT_contra) -> None:
+    def resume(self, group: GroupT_contra) -> Work[None]:
         """The group was read from the log: start the time limits of its members again."""
 
     @abstractmethod
-    def abandon(self, group: GroupT_contra, error: ErrorCode) -> None:
-        """Make the group Dead, and answer the waiting requests with the error."""
+    def abandon(self, group: GroupT_contra, error: ErrorCode) -> Work[None]:
+        """Make the group Dead, and then answer the waiting requests with the error."""

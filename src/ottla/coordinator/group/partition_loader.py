@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from itertools import chain
+from typing import Final
 
 from ottla.coordinator.coordinator_log import CoordinatorLog
 from ottla.coordinator.coordinator_partitions import StepwiseLoader
@@ -14,9 +16,12 @@ from ottla.coordinator.group.group_records import read_group_value, read_offset_
 from ottla.coordinator.group.offsets import GroupOffsets
 from ottla.protocol.offsets_topic import GroupMetadataKey, OffsetCommitKey, decode_key
 from ottla.record.record_batch import Record, RecordBatch, end_of_transaction
+from ottla.runtime.scheduler import Work
 from ottla.structs import NO_PRODUCER_ID, TopicPartition
 
 logger = logging.getLogger(__name__)
+
+GROUPS_IN_A_STEP: Final = 1000
 
 
 class PartitionLoader(StepwiseLoader):
@@ -36,26 +41,32 @@ class PartitionLoader(StepwiseLoader):
         self.deleted_topics: set[str] = set()
         """Topics that were deleted while the partition was being read."""
 
-    def groups(self, now_ms: int) -> Iterator[Group]:
-        """The groups of the partition, with their offsets."""
-        consumers = [name for name, stored in self._consumer_groups.items() if stored.exists]
-        with_offsets = [
-            name for name, offsets in self._offsets.items() if not offsets.has_nothing_but(())
-        ]
-        for group_id in dict.fromkeys((*self._groups, *consumers, *with_offsets)):
-            group = self._group(group_id, now_ms)
-            group.offsets = self._offsets.get(group_id, group.offsets)
-            yield group
+    def groups(self, now_ms: int) -> Iterator[Group | None]:
+        """The groups of the partition, with their offsets; None where others may run."""
+        ids = dict.fromkeys(chain(self._groups, self._consumer_groups, self._offsets))
+        for number, group_id in enumerate(ids, 1):
+            if not number % GROUPS_IN_A_STEP:  # most of them may be deleted ones
+                yield None
+            stored, offsets = self._consumer_groups.get(group_id), self._offsets.get(group_id)
+            if (
+                group_id in self._groups
+                or (stored is not None and stored.exists)
+                or (offsets is not None and not offsets.has_nothing_but(()))
+            ):
+                group = yield from self._group(group_id, now_ms)
+                if offsets is not None:
+                    group.offsets = offsets
+                yield group
 
-    def _group(self, group_id: str, now_ms: int) -> Group:
+    def _group(self, group_id: str, now_ms: int) -> Work[Group]:
         data = self._groups.get(group_id)
         stored = self._consumer_groups.get(group_id)
         try:
             if stored is not None and stored.exists:
-                return stored.restore(group_id)
+                return (yield from stored.restore(group_id))
             if data is None:
                 return ClassicGroup(group_id, now_ms)
-            return read_group_value(group_id, data, now_ms)
+            return (yield from read_group_value(group_id, data, now_ms))
         except Exception as error:
             self.report(f"group {group_id}", error)
             return ClassicGroup(group_id, now_ms)
@@ -110,4 +121,4 @@ def replay(log: CoordinatorLog, partition: int, now_ms: int) -> dict[str, Group]
     loader = PartitionLoader(partition, log.read(partition))
     while loader.step():
         pass
-    return {group.group_id: group for group in loader.groups(now_ms)}
+    return {group.group_id: group for group in loader.groups(now_ms) if group is not None}

@@ -14,8 +14,9 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
 from ottla.coordinator.group.delayed_join import DelayedJoin, InitialDelayedJoin
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
+from ottla.coordinator.group.member_answers import MemberAnswers, named
 from ottla.coordinator.group.member_metadata import JoinCallback, MemberMetadata
-from ottla.coordinator.group.member_requests import GroupRebalancer
+from ottla.coordinator.group.member_requests import MEMBERS_IN_A_SLICE, GroupRebalancer
 from ottla.coordinator.group.member_sessions import (
     EMPTY_RETRY_MS,
     NEW_MEMBER_JOIN_TIMEOUT_MS,
@@ -25,6 +26,7 @@ from ottla.coordinator.group.member_sessions import (
 from ottla.errors import ErrorCode
 from ottla.protocol.group import JoinGroupResponse, SyncGroupResponse
 from ottla.runtime import DelayedOperation, DelayedOperationPurgatory, Runtime
+from ottla.runtime.scheduler import Work
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +43,7 @@ class Rebalancer(GroupRebalancer[ClassicGroup]):
         self.pending = PendingMembers(runtime.scheduler, self._on_pending_expired)
         self._max_size = config.group_max_size
         self._initial_delay_ms = config.group_initial_rebalance_delay_ms
+        self._answers = MemberAnswers(runtime, self.sessions, self.generation_for)
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
         self._manager = manager
@@ -145,42 +148,36 @@ class Rebalancer(GroupRebalancer[ClassicGroup]):
         group.transition_to(GroupState.STABLE, self._clock.now_ms())
         for member in group.members.values():
             member.assignment = assignment.get(member.member_id, b"")
-        for member in list(group.members.values()):
-            self._answer_sync(
-                group,
-                member,
-                SyncGroupResponse(
-                    protocol_type=group.protocol_type,
-                    protocol_name=group.protocol_name,
-                    assignment=member.assignment,
-                ),
-            )
+        self._answers.give_assignments(group)
 
     def refuse_assignment(self, group: ClassicGroup, error: ErrorCode) -> None:
         """There will be no assignment in this generation."""
         for member in group.members.values():
             member.assignment = b""
-        for member in list(group.members.values()):
-            self._answer_sync(group, member, SyncGroupResponse(error_code=error))
+        self._answers.give_assignments(group, error)
 
-    def resume(self, group: ClassicGroup) -> None:
-        for member in group.members.values():
+    def resume(self, group: ClassicGroup) -> Work[None]:
+        for number, member in enumerate(group.members.values(), 1):
             self.sessions.restart(group, member)
+            if not number % MEMBERS_IN_A_SLICE:
+                yield
         if len(group.members) > self._max_size:
             self.maybe_prepare_rebalance(group, f"it is over group.max.size, {self._max_size}")
 
-    def abandon(self, group: ClassicGroup, error: ErrorCode) -> None:
+    def abandon(self, group: ClassicGroup, error: ErrorCode) -> Work[None]:
         """Make the group Dead: another broker takes over, or it becomes a consumer group."""
         group.transition_to(GroupState.DEAD, self._clock.now_ms())
         self._cancel_sync_timer(group)
         for member_id in list(group.pending_members):
             self.pending.discard(group, member_id)
-        for member in list(group.members.values()):
+        for number, member in enumerate(list(group.members.values()), 1):
             group.answer_join(
                 member, JoinGroupResponse(error_code=error, member_id=member.member_id)
             )
             group.answer_sync(member, SyncGroupResponse(error_code=error))
             group.remove(member.member_id)
+            if not number % MEMBERS_IN_A_SLICE:
+                yield
         self._joins.check((group.group_id,))
 
     def _wait_for_first_members(self, group: ClassicGroup) -> None:
@@ -204,7 +201,7 @@ class Rebalancer(GroupRebalancer[ClassicGroup]):
             logger.info(
                 "Group %s removed members that have not joined again: %s",
                 group.group_id,
-                ", ".join(member.member_id for member in missing),
+                named([member.member_id for member in missing]),
             )
 
     def _begin_generation(self, group: ClassicGroup) -> None:
@@ -215,15 +212,11 @@ class Rebalancer(GroupRebalancer[ClassicGroup]):
             len(group.members),
             group.generation_id,
         )
-        answers = [
-            (member, self.generation_for(group, member)) for member in group.members.values()
-        ]
+        for member in group.members.values():
+            member.is_new = False
         group.pending_sync_members.update(group.members)
         self._expect_syncs(group)
-        for member, response in answers:
-            member.is_new = False
-            self.sessions.restart(group, member)
-            group.answer_join(member, response)
+        self._answers.tell_generation(group)
 
     def _store_empty_generation(self, group: ClassicGroup) -> None:
         """Write that all have left, again and again: no member would cause another write."""
@@ -258,7 +251,7 @@ class Rebalancer(GroupRebalancer[ClassicGroup]):
         missing = sorted(group.pending_sync_members)
         for member_id in missing:
             group.remove(member_id)
-        self.prepare_rebalance(group, f"{', '.join(missing)} did not send SyncGroup in time")
+        self.prepare_rebalance(group, f"{named(missing)} did not send SyncGroup in time")
 
     def _end_sync_wait_if_over(self, group: ClassicGroup) -> None:
         if not group.pending_sync_members:
@@ -268,14 +261,6 @@ class Rebalancer(GroupRebalancer[ClassicGroup]):
         if group.sync_timer is not None:
             group.sync_timer.cancel()
             group.sync_timer = None
-
-    def _answer_sync(
-        self, group: ClassicGroup, member: MemberMetadata, response: SyncGroupResponse
-    ) -> None:
-        # A session cannot expire while its member waits for us; it starts again with the answer.
-        if member.awaiting_sync is not None:
-            self.sessions.restart(group, member)
-        group.answer_sync(member, response)
 
     def _on_session_expired(self, group: ClassicGroup, member: MemberMetadata) -> None:
         logger.info("Member %s of group %s has failed", member.member_id, group.group_id)

@@ -170,7 +170,7 @@ def of_groups(
     def consumer_groups() -> WholeFamily:
         from ottla.server.handlers.consumer_group import ConsumerGroupHandlers
 
-        return ConsumerGroupHandlers(coordinators.groups)
+        return ConsumerGroupHandlers(coordinators.groups, runtime.slices)
 
     def offsets() -> WholeFamily:
         from ottla.server.handlers.offsets import OffsetHandlers

@@ -19,15 +19,18 @@ from ottla.protocol.consumer_group import (
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
 )
+from ottla.runtime import Slices
+from ottla.runtime.scheduler import Work
 from ottla.security.acls import GROUP_OPERATIONS
-from ottla.server.apis import Handler
+from ottla.server.apis import Answer, Handler, begin
 
 
 class ConsumerGroupHandlers:
     """Brings requests to the group coordinator, if the protocol is one that the broker serves."""
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
+    def __init__(self, coordinator: GroupCoordinator, slices: Slices) -> None:
         self.coordinator = coordinator
+        self.slices = slices
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         if not self.coordinator.serves_consumer_protocol:
@@ -48,8 +51,11 @@ class ConsumerGroupHandlers:
 
     def handle_consumer_group_describe(
         self, context: RequestContext, body: ConsumerGroupDescribeRequest
-    ) -> ConsumerGroupDescribeResponse:
-        groups = self.coordinator.describe_consumer_groups(body.group_ids)
+    ) -> Answer:
+        return begin(self.slices, context, self._describe(body))
+
+    def _describe(self, body: ConsumerGroupDescribeRequest) -> Work[ConsumerGroupDescribeResponse]:
+        groups = yield from self.coordinator.describe_consumer_groups(body.group_ids)
         for group in groups:
             if body.include_authorized_operations and group.error_code == ErrorCode.NONE:
                 group.authorized_operations = GROUP_OPERATIONS

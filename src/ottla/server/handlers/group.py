@@ -32,6 +32,7 @@ from ottla.protocol.group import (
     SyncGroupResponse,
 )
 from ottla.runtime import Slices
+from ottla.runtime.scheduler import Work
 from ottla.security.acls import GROUP_OPERATIONS
 from ottla.server.apis import Answer, Handler, begin
 
@@ -97,8 +98,11 @@ class GroupHandlers:
 
     def handle_describe_groups(
         self, context: RequestContext, body: DescribeGroupsRequest
-    ) -> DescribeGroupsResponse:
-        groups = self.coordinator.describe_groups(body.groups)
+    ) -> Answer:
+        return begin(self.slices, context, self._describe_groups(body))
+
+    def _describe_groups(self, body: DescribeGroupsRequest) -> Work[DescribeGroupsResponse]:
+        groups = yield from self.coordinator.describe_groups(body.groups)
         for group in groups:
             if body.include_authorized_operations and not group.error_code:
                 group.authorized_operations = GROUP_OPERATIONS

@@ -91,7 +91,7 @@ def test_batches_of_a_group_with_a_long_id_are_small():
     group = ClassicGroup("g" * 32_000, 0)
     doomed = [TopicPartition("t", number) for number in range(30)]
     ended: list[bool] = []
-    written = Deletion(group, doomed, lambda error: None, ended.append)
+    written = Deletion(group, list(doomed), lambda error: None, ended.append)
     batches = []
     while not written.is_written_out:
         batches.append(written.next_batch(0))
@@ -107,7 +107,7 @@ def test_deletion_that_spares_an_offset_does_not_end_its_group():
     """The group has something left."""
     group = ClassicGroup("g", 0)
     ended: list[bool] = []
-    written = Deletion(group, PARTITIONS, lambda error: None, ended.append)
+    written = Deletion(group, list(PARTITIONS), lambda error: None, ended.append)
     write = group.offsets.begin(OffsetsWrite({PARTITIONS[0]: CommittedOffset(1)}))
     group.offsets.settle(write, 5)
     batch, _ = written.next_batch(0)

@@ -274,7 +274,7 @@ def test_coordinator_that_shuts_down_is_not_available(world):
     assert reply.error is gone
     assert world.join().error is gone
     assert at_once(world.coordinator.list_groups(ListGroupsRequest())).error_code == gone
-    assert world.coordinator.describe_groups(["g"])[0].error_code == gone
+    assert at_once(world.coordinator.describe_groups(["g"]))[0].error_code == gone
 
 
 def test_coordinator_that_was_not_started_can_be_shut_down(world):

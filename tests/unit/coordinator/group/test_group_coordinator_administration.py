@@ -16,7 +16,7 @@ def world():
 
 def describe(world, group_id="g"):
     """The description of one group."""
-    (described,) = world.coordinator.describe_groups([group_id])
+    (described,) = at_once(world.coordinator.describe_groups([group_id]))
     return described
 
 

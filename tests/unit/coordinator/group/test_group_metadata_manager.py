@@ -101,7 +101,7 @@ def test_requests_during_loading_are_refused(world):
     assert world.commit(5).value is loading
     assert coordinator.fetch_offsets("g", None) == (loading, {})
     assert world.leave(member) == [loading]
-    assert coordinator.describe_groups(["g"])[0].error_code == loading
+    assert at_once(coordinator.describe_groups(["g"]))[0].error_code == loading
     assert world.delete("g") == {"g": loading}
     assert world.heartbeat(member, 1) is ErrorCode.NONE, "the session begins after loading"
     assert world.sync(member, 1).error is ErrorCode.REBALANCE_IN_PROGRESS

@@ -16,6 +16,7 @@ from ottla.coordinator.group.group_records import (
 from ottla.coordinator.group.member_metadata import MemberMetadata, SupportedProtocol
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import KafkaError
+from ottla.runtime.scheduler import at_once
 from ottla.structs import TopicPartition
 
 
@@ -169,12 +170,12 @@ def test_group_value_of_an_empty_group_has_nulls():
     )
 
     assert group_value(group, {}) == expected
-    assert read_group_value("g", expected, now_ms=10).state is GroupState.EMPTY
+    assert at_once(read_group_value("g", expected, now_ms=10)).state is GroupState.EMPTY
 
 
 def test_group_is_read_back_as_it_was():
     """A group with members is Stable in its last generation."""
-    group = read_group_value("grüße", STORED_GROUP, now_ms=10)
+    group = at_once(read_group_value("grüße", STORED_GROUP, now_ms=10))
 
     assert (group.state, group.generation_id, group.leader_id) == (GroupState.STABLE, 7, "app-1")
     assert (group.protocol_type, group.protocol_name) == ("consumer", "range")
@@ -194,7 +195,7 @@ def test_group_of_version_0_has_the_session_timeout_for_rebalances():
             member + data(b"s") + data(b"a"),
         ]
     )
-    group = read_group_value("g", stored, now_ms=10)
+    group = at_once(read_group_value("g", stored, now_ms=10))
 
     assert group.members["m"].rebalance_timeout_ms == 6_000
     assert group.state_timestamp_ms is None
@@ -213,11 +214,11 @@ def test_group_of_version_0_has_the_session_timeout_for_rebalances():
 def test_damaged_group_is_refused(damage):
     """What no coordinator writes is an error that names the rule, not a broken group."""
     with pytest.raises(KafkaError):
-        read_group_value("g", damage(STORED_GROUP), now_ms=10)
+        at_once(read_group_value("g", damage(STORED_GROUP), now_ms=10))
 
 
 def read_back(group, assignment=None):
-    return read_group_value(group.group_id, group_value(group, assignment or {}), now_ms=9)
+    return at_once(read_group_value(group.group_id, group_value(group, assignment or {}), now_ms=9))
 
 
 def test_zero_is_a_time_like_others():

@@ -13,6 +13,7 @@ from ottla.protocol.consumer_group import (
     ConsumerGroupHeartbeatRequest,
 )
 from ottla.protocol.message import encode
+from ottla.runtime import Slices
 from ottla.server.handlers.consumer_group import ConsumerGroupHandlers
 
 
@@ -52,7 +53,7 @@ def heartbeat(handlers, version, **fields):
 def test_member_joins_and_is_described(version):
     """With the address that Kafka's tools show, and the operations if they are asked for."""
     world = ConsumerWorld({"t": 2})
-    handlers = ConsumerGroupHandlers(world.coordinator)
+    handlers = ConsumerGroupHandlers(world.coordinator, world.runtime.slices)
 
     answer = heartbeat(handlers, version)
     context = Context(version)
@@ -74,7 +75,9 @@ def test_member_joins_and_is_described(version):
 def test_error_says_what_is_wrong(version):
     """In the words of a message beside its code."""
     answer = heartbeat(
-        ConsumerGroupHandlers(ConsumerWorld().coordinator), version, server_assignor="best"
+        ConsumerGroupHandlers(ConsumerWorld().coordinator, Slices()),
+        version,
+        server_assignor="best",
     )
 
     assert answer.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
@@ -85,8 +88,8 @@ def test_protocol_that_is_switched_off_is_not_advertised():
     """group.coordinator.rebalance.protocols."""
     off = World(group_coordinator_rebalance_protocols="classic")
 
-    assert not ConsumerGroupHandlers(off.coordinator).apis()
-    assert set(ConsumerGroupHandlers(World().coordinator).apis()) == {
+    assert not ConsumerGroupHandlers(off.coordinator, Slices()).apis()
+    assert set(ConsumerGroupHandlers(World().coordinator, Slices()).apis()) == {
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         ApiKey.CONSUMER_GROUP_DESCRIBE,
     }

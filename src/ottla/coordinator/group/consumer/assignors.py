@@ -39,6 +39,8 @@ It may pause: it looks at nothing but the specification, which does not change.
 
 SLICE_STEPS: Final = 2_000
 """Of work with one partition, topic or member each: some 10 ms."""
+COST_OF_A_TARGET: Final = 5
+"""To make one, or its record, takes so much longer than a step."""
 
 
 class SlicePace:
@@ -107,8 +109,13 @@ Given = dict[str, Share]
 Owners = dict[TopicIdPartition, str]
 
 
-def _frozen(given: Given) -> dict[str, AssignedPartitions]:
-    return {member: AssignedPartitions.of(share.topics.items()) for member, share in given.items()}
+def _frozen(given: Given) -> Work[dict[str, AssignedPartitions]]:
+    pace, frozen = SlicePace(), {}
+    for member, share in given.items():
+        frozen[member] = AssignedPartitions.of(share.topics.items())
+        if pace.is_over(COST_OF_A_TARGET + len(share.topics)):
+            yield
+    return frozen
 
 
 def assign_range(group: GroupSpec) -> Work[dict[str, AssignedPartitions]]:
@@ -131,7 +138,7 @@ def assign_range(group: GroupSpec) -> Work[dict[str, AssignedPartitions]]:
                 if pace.is_over(1):
                     yield
             start += size
-    return _frozen(given)
+    return (yield from _frozen(given))
 
 
 def assign_uniform(group: GroupSpec) -> Work[dict[str, AssignedPartitions]]:
@@ -144,7 +151,7 @@ def assign_uniform(group: GroupSpec) -> Work[dict[str, AssignedPartitions]]:
         yield from _assign_to_equals(group, given, owners)
     else:
         yield from _assign_to_unequals(group, given, owners)
-    return _frozen(given)
+    return (yield from _frozen(given))
 
 
 def _keep(group: GroupSpec, given: Given) -> Work[Owners]:

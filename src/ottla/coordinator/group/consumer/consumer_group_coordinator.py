@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.consumer.assigned_partitions import AssignedPartitions, in_order
+from ottla.coordinator.group.consumer.assignors import SlicePace
 from ottla.coordinator.group.consumer.cluster_topics import ClusterTopics
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer.consumer_member import (
@@ -48,6 +50,9 @@ from ottla.runtime.scheduler import Work
 
 logger = logging.getLogger(__name__)
 
+COST_OF_A_MEMBER: Final = 20
+"""To describe one takes so much longer than to name one of its partitions."""
+
 
 BeatCallback = Callable[[ConsumerGroupHeartbeatResponse], object]
 
@@ -80,8 +85,11 @@ class ConsumerGroupCoordinator:
         except KafkaError as error:
             refusing(respond)(error)
 
-    def describe(self, group_id: str, error: ErrorCode) -> DescribedConsumerGroup:
-        """The group; GROUP_ID_NOT_FOUND if there is none, or one of another protocol."""
+    def describe(self, group_id: str, error: ErrorCode) -> Work[DescribedConsumerGroup]:
+        """The group; GROUP_ID_NOT_FOUND if there is none, or one of another protocol.
+
+        Of a large one each member is described as it is when its turn comes.
+        """
         if error:
             return DescribedConsumerGroup(group_id=group_id, error_code=error)
         group = self._manager.consumer_group(group_id)
@@ -94,15 +102,20 @@ class ConsumerGroupCoordinator:
                 if is_other
                 else f"Group {group_id} not found.",
             )
-        topics = self._rebalancer.topics
-        return DescribedConsumerGroup(
+        described = DescribedConsumerGroup(
             group_id=group_id,
             group_state=group.state_name,
             group_epoch=group.group_epoch,
             assignment_epoch=group.assignment_epoch,
             assignor_name=group.preferred_assignor(self._config.group_consumer_assignors[0]),
-            members=[described_member(group, member, topics) for member in group.members.values()],
         )
+        topics, pace = self._rebalancer.topics, SlicePace()
+        for member in list(group.members.values()):
+            if group.members.get(member.member_id) is member:
+                described.members.append(described_member(group, member, topics))
+            if pace.is_over(len(member.current.assigned) + COST_OF_A_MEMBER):
+                yield
+        return described
 
     def _beat(
         self, request: ConsumerGroupHeartbeatRequest, client: ClientContext, respond: BeatCallback

@@ -34,7 +34,7 @@ from ottla.coordinator.group.consumer.topic_matches import (
 )
 from ottla.coordinator.group.deletion import OnStored
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
-from ottla.coordinator.group.member_requests import GroupRebalancer
+from ottla.coordinator.group.member_requests import MEMBERS_IN_A_SLICE, GroupRebalancer
 from ottla.coordinator.group.member_sessions import MemberSessions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime import Runtime
@@ -76,17 +76,20 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
             runtime, self._on_session_expired
         )
 
-    def resume(self, group: ConsumerGroup) -> None:
+    def resume(self, group: ConsumerGroup) -> Work[None]:
         """The group was read from the log: start the time limits of its members again."""
-        for member in group.members.values():
+        for number, member in enumerate(group.members.values(), 1):
             self.keep_alive(group, member)
             if has_unrevoked(member) and not member.is_classic:
                 self._expect_revocation(group, member)
+            if not number % MEMBERS_IN_A_SLICE:
+                yield
 
-    def abandon(self, group: ConsumerGroup, error: ErrorCode) -> None:
+    def abandon(self, group: ConsumerGroup, error: ErrorCode) -> Work[None]:
         """Make the group Dead: this broker no longer coordinates it."""
         group.die(self._clock.now_ms())
         group.writes.abandon(error)
+        yield from ()
 
     def check_room(self, member_count: int) -> None:
         """GROUP_MAX_SIZE_REACHED if a group of so many members cannot have one more."""

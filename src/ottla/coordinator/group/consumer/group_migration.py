@@ -32,6 +32,7 @@ from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.member_metadata import MemberMetadata
 from ottla.coordinator.group.rebalancer import Rebalancer
 from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime.scheduler import at_once
 from ottla.structs import CONSUMER_PROTOCOL_TYPE
 
 logger = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ class GroupMigration:
         generation_id = classic.generation_id
         logger.info("Classic group %s becomes a consumer group", classic.group_id)
         # All waiting members are asked to join again, and are then in the new group.
-        self._classic.abandon(classic, ErrorCode.REBALANCE_IN_PROGRESS)
+        at_once(self._classic.abandon(classic, ErrorCode.REBALANCE_IN_PROGRESS))
         changes = GroupChanges(self._manager.create_consumer_group(classic.group_id))
         group = changes.group
         changes.set_epoch(generation_id)

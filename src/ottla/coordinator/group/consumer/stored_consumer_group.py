@@ -19,6 +19,7 @@ from ottla.coordinator.group.consumer.consumer_member import (
     CurrentAssignment,
     MemberDetails,
 )
+from ottla.coordinator.group.member_requests import MEMBERS_IN_A_SLICE
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.message import Message, decode_versioned
 from ottla.protocol.offsets_topic import (
@@ -37,6 +38,7 @@ from ottla.protocol.offsets_topic import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
+from ottla.runtime.scheduler import Work
 
 M = TypeVar("M", bound=Message)
 
@@ -62,18 +64,20 @@ class StoredConsumerGroup:
         """Apply a record of the group."""
         READERS[type(key)](self, key, value)
 
-    def restore(self, group_id: str) -> ConsumerGroup:
+    def restore(self, group_id: str) -> Work[ConsumerGroup]:
         """The group; CORRUPT_MESSAGE if its records contradict each other."""
         group = ConsumerGroup(group_id)
         group.group_epoch = self.epoch or 0
         group.assignment_epoch = self.assignment_epoch
         group.topics = self.topics
         group.regexes = self.regexes
-        for member_id, details in self.members.items():
+        for number, (member_id, details) in enumerate(self.members.items(), 1):
             current = self.currents.get(member_id, CurrentAssignment())
             self._check(group, member_id, details, current)
             group.target[member_id] = self.targets.get(member_id, NO_PARTITIONS)
             group.add(ConsumerMember(member_id, details, current))
+            if not number % MEMBERS_IN_A_SLICE:
+                yield
         group.subscribed_topics = group.compute_subscribed_topics()
         return group
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from uuid import UUID
 
 from ottla.coordinator.group.consumer.assigned_partitions import NO_PARTITIONS
-from ottla.coordinator.group.consumer.assignors import ASSIGNORS, GroupSpec, MemberSpec, SlicePace
+from ottla.coordinator.group.consumer.assignors import (
+    ASSIGNORS,
+    COST_OF_A_TARGET,
+    GroupSpec,
+    MemberSpec,
+    SlicePace,
+)
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer.group_changes import GroupChanges
 from ottla.runtime.scheduler import Work
@@ -25,7 +31,7 @@ def assign_partitions(changes: GroupChanges, default_assignor: str) -> Work[None
     for member_id, target in targets.items():
         if target != group.target.get(member_id, target):
             changes.set_target(member_id, target)
-            if pace.is_over(len(target)):
+            if pace.is_over(COST_OF_A_TARGET + len(target)):
                 yield
     if group.assignment_epoch < epoch <= group.group_epoch:
         changes.set_assignment_epoch(epoch)

@@ -9,6 +9,7 @@ from ottla.config.coordinator_config import ConsumerGroupConfig
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroupState
 from ottla.coordinator.group.consumer.consumer_member import MemberState
 from ottla.errors import ErrorCode
+from ottla.runtime.scheduler import at_once
 
 
 @pytest.fixture
@@ -429,7 +430,7 @@ def test_most_wanted_assignor_is_used(world):
     world.settle(a, b)
 
     assert sorted(a.owned) == ALL[:2]
-    (described,) = world.coordinator.describe_consumer_groups(["g"])
+    (described,) = at_once(world.coordinator.describe_consumer_groups(["g"]))
     assert described.assignor_name == "range"
 
 

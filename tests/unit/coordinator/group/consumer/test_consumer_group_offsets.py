@@ -7,6 +7,7 @@ from consumer_group_world import ConsumerWorld, Peer
 
 from ottla.coordinator.group.group import Committer
 from ottla.errors import ErrorCode
+from ottla.runtime.scheduler import at_once
 from ottla.structs import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -168,7 +169,9 @@ def test_group_is_described_with_its_epochs(world):
     (a,) = world.members("a")
     world.commit(1, group="simple")
 
-    found, simple, missing = world.coordinator.describe_consumer_groups(["g", "simple", "no"])
+    found, simple, missing = at_once(
+        world.coordinator.describe_consumer_groups(["g", "simple", "no"])
+    )
 
     assert (found.group_state, found.group_epoch, found.assignment_epoch) == ("Stable", 1, 1)
     assert found.assignor_name == "uniform"
@@ -177,4 +180,4 @@ def test_group_is_described_with_its_epochs(world):
     assert member.assignment == member.target_assignment
     assert member.assignment.topic_partitions[0].topic_name == "t"
     assert simple.error_code == missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert world.coordinator.describe_groups(["g"])[0].group_state == "Dead"
+    assert at_once(world.coordinator.describe_groups(["g"]))[0].group_state == "Dead"

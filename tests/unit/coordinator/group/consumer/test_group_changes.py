@@ -27,6 +27,7 @@ from ottla.coordinator.group.group import differences
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode
 from ottla.protocol.offsets_topic import decode_key
+from ottla.runtime.scheduler import at_once
 from ottla.structs import TopicPartition
 
 T = UUID(int=5)
@@ -59,7 +60,7 @@ def reread(
     stored = StoredConsumerGroup()
     for key, value in (changes.records if records is None else records).items():
         stored.apply(decode_key(key), value)
-    return stored.restore("g")
+    return at_once(stored.restore("g"))
 
 
 def test_records_of_changes_describe_the_group():

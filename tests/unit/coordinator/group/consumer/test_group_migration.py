@@ -26,6 +26,7 @@ from ottla.protocol.offsets_topic import (
     GroupMetadataKey,
     decode_key,
 )
+from ottla.runtime.scheduler import at_once
 from ottla.structs import TopicPartition
 
 REBALANCE = ErrorCode.REBALANCE_IN_PROGRESS
@@ -106,7 +107,7 @@ def test_first_consumer_member_makes_it_a_consumer_group(world, is_eager):
     assert world.committed() == 7
     types = {
         member.member_id: member.member_type
-        for member in world.coordinator.describe_consumer_groups(["g"])[0].members
+        for member in at_once(world.coordinator.describe_consumer_groups(["g"]))[0].members
     }
     assert types == {
         a.member_id: MEMBER_TYPE_CLASSIC,

@@ -29,6 +29,7 @@ from ottla.protocol.offsets_topic import (
     StoredTopic,
     StoredTopicPartitions,
 )
+from ottla.runtime.scheduler import at_once
 
 T = UUID(int=5)
 EPOCH = ConsumerGroupMetadataKey(group="g")
@@ -102,7 +103,7 @@ def apply(stored, *records):
 def test_records_describe_the_whole_group(stored):
     """As the coordinator had it that wrote them."""
     assert stored.exists
-    group = stored.restore("g")
+    group = at_once(stored.restore("g"))
     (known,) = group.members.values()
 
     assert (group.group_id, group.group_epoch, group.assignment_epoch) == ("g", 4, 3)
@@ -123,7 +124,7 @@ def test_last_record_of_a_key_counts(stored):
         (target_key(), target(1)),
         (current_key(), current(1)),
     )
-    group = apply(stored, *again).restore("g")
+    group = at_once(apply(stored, *again).restore("g"))
 
     assert group.group_epoch == 9
     assert group.members["a"].details.instance_id == "i"
@@ -134,18 +135,18 @@ def test_last_record_of_a_key_counts(stored):
 
 def test_tombstone_takes_what_its_key_said(stored):
     """One after the other; the group exists for as long as it has an epoch."""
-    group = apply(stored, (current_key(), None)).restore("g")
+    group = at_once(apply(stored, (current_key(), None)).restore("g"))
     assert group.members["a"].current.assigned == NO_PARTITIONS
     assert group.members["a"].current.member_epoch == 0
-    group = apply(stored, (target_key(), None)).restore("g")
+    group = at_once(apply(stored, (target_key(), None)).restore("g"))
     assert group.target["a"] == NO_PARTITIONS
-    assert apply(stored, (TARGET_EPOCH, None)).restore("g").assignment_epoch == 0
-    group = apply(stored, (REGEX, None)).restore("g")
+    assert at_once(apply(stored, (TARGET_EPOCH, None)).restore("g")).assignment_epoch == 0
+    group = at_once(apply(stored, (REGEX, None)).restore("g"))
     assert group.regexes == {}
-    group = apply(stored, (member_key(), None)).restore("g")
+    group = at_once(apply(stored, (member_key(), None)).restore("g"))
     assert group.members == {}
     assert group.subscribed_topics == frozenset()
-    assert apply(stored, (TOPICS, None)).restore("g").topics == {}
+    assert at_once(apply(stored, (TOPICS, None)).restore("g")).topics == {}
     assert stored.exists
 
     assert not apply(stored, (EPOCH, None)).exists
@@ -156,8 +157,8 @@ def test_tombstone_of_what_is_not_there_is_passed_over():
     stored = apply(StoredConsumerGroup(), *((key, None) for key, _ in RECORDS))
 
     assert not stored.exists
-    assert apply(stored, *RECORDS[:1]).restore("g").members == {}
-    fresh = apply(StoredConsumerGroup(), *RECORDS[:1]).restore("g")
+    assert at_once(apply(stored, *RECORDS[:1]).restore("g")).members == {}
+    fresh = at_once(apply(StoredConsumerGroup(), *RECORDS[:1]).restore("g"))
     assert (fresh.assignment_epoch, fresh.topics, fresh.regexes) == (0, {}, {})
 
 
@@ -177,7 +178,7 @@ def test_tombstone_of_what_is_not_there_is_passed_over():
 def test_records_that_contradict_each_other_are_refused(stored, records, reason):
     """No coordinator writes them; a group made of them would fail later."""
     with pytest.raises(KafkaError, match=reason) as caught:
-        apply(stored, *records).restore("g")
+        at_once(apply(stored, *records).restore("g"))
 
     assert caught.value.error is ErrorCode.CORRUPT_MESSAGE
 
@@ -190,4 +191,4 @@ def test_members_without_an_instance_are_no_contradiction(stored):
         (member_key("c"), member()),
     ]
 
-    assert set(apply(stored, *more).restore("g").members) == {"a", "b", "c"}
+    assert set(at_once(apply(stored, *more).restore("g")).members) == {"a", "b", "c"}

@@ -1,0 +1,85 @@
+"""Answers the waiting members of a classic group, which may be tens of thousands, in slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from itertools import islice
+from typing import Final
+
+from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
+from ottla.coordinator.group.member_metadata import MemberMetadata
+from ottla.coordinator.group.member_requests import MEMBERS_IN_A_SLICE
+from ottla.coordinator.group.member_sessions import MemberSessions
+from ottla.errors import ErrorCode
+from ottla.protocol.group import JoinGroupResponse, SyncGroupResponse
+from ottla.runtime import Runtime
+from ottla.runtime.scheduler import Work
+
+NAMED_MEMBERS: Final = 10
+"""So many are named in a line of the log, or in a reason."""
+
+
+class MemberAnswers:
+    """Sends the answers that all members of a group get together; others may come in a pause."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        sessions: MemberSessions[ClassicGroup, MemberMetadata],
+        generation_for: Callable[[ClassicGroup, MemberMetadata], JoinGroupResponse],
+    ) -> None:
+        self._runtime = runtime
+        self._sessions = sessions
+        self._generation_for = generation_for
+
+    def tell_generation(self, group: ClassicGroup) -> None:
+        """Answer JoinGroup with the present generation.
+
+        Those who wait when the next rebalance begins, in a pause, have joined for that one.
+        """
+        self._runtime.begin(self._tell(group), "answer JoinGroup of a large group")
+
+    def _tell(self, group: ClassicGroup) -> Work[None]:
+        generation_id = group.generation_id
+        for number, member in enumerate(list(group.members.values()), 1):
+            if member.awaiting_join is not None:
+                self._sessions.restart(group, member)
+                group.answer_join(member, self._generation_for(group, member))
+            if not number % MEMBERS_IN_A_SLICE:
+                yield
+                if group.generation_id != generation_id or group.is_in(
+                    GroupState.PREPARING_REBALANCE, GroupState.DEAD
+                ):
+                    return
+
+    def give_assignments(self, group: ClassicGroup, error: ErrorCode = ErrorCode.NONE) -> None:
+        """Answer SyncGroup, of those who wait now, with the assignments of now, or an error."""
+        self._runtime.begin(self._give(group, error), "answer SyncGroup of a large group")
+
+    def _give(self, group: ClassicGroup, error: ErrorCode) -> Work[None]:
+        waiting = [
+            (member, member.awaiting_sync, member.assignment)
+            for member in group.members.values()
+            if member.awaiting_sync is not None
+        ]
+        names = (None, None) if error else (group.protocol_type, group.protocol_name)
+        for number, (member, callback, assignment) in enumerate(waiting, 1):
+            if member.awaiting_sync is callback:  # it may have been answered in a pause
+                # A session cannot expire while its member waits for us; it starts again now.
+                self._sessions.restart(group, member)
+                response = SyncGroupResponse(
+                    error_code=error,
+                    protocol_type=names[0],
+                    protocol_name=names[1],
+                    assignment=assignment,
+                )
+                group.answer_sync(member, response)
+            if not number % MEMBERS_IN_A_SLICE:
+                yield
+
+
+def named(member_ids: Collection[str]) -> str:
+    """The members by their ids, the first ones of very many."""
+    text = ", ".join(islice(member_ids, NAMED_MEMBERS))
+    left = len(member_ids) - NAMED_MEMBERS
+    return f"{text} and {left} more" if left > 0 else text

@@ -1,0 +1,147 @@
+"""What a coordinator does with a group of ten thousand members is done in short steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from request_fuzzer import Watch, calls, steps_measured
+
+from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
+from ottla.coordinator.group.consumer.consumer_member import MemberDetails
+from ottla.coordinator.group.consumer.group_changes import GroupChanges
+from ottla.coordinator.group.member_metadata import MemberMetadata, SupportedProtocol
+from ottla.protocol.consumer_group import ConsumerGroupDescribeRequest
+from ottla.protocol.group import DescribeGroupsRequest, FindCoordinatorRequest
+from ottla.protocol.header import encode_request
+from ottla.security.principal import KafkaPrincipal
+from ottla.testing import InProcessBroker, wait_until, wait_until_async
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ADMIN = KafkaPrincipal.user("admin")
+MEMBERS = 10_000
+MOST_CALLS = {
+    "join": 200_000,  # the votes of all, and the answer to the leader, which has them all
+    "sync": 50_000,
+    "describe": 100_000,
+    "describe the other": 100_000,
+    "unload": 80_000,
+    "load": 400_000,  # the record of all members is decoded: short calls
+}
+"""Of functions in one step, the built-in ones among them: some 20 ms."""
+
+
+def member(number: int) -> MemberMetadata:
+    return MemberMetadata(
+        member_id=f"m{number}",
+        group_instance_id=None,
+        client_id="app",
+        client_host="/10.0.0.1",
+        rebalance_timeout_ms=300_000,
+        session_timeout_ms=300_000,
+        protocol_type="consumer",
+        protocols=[SupportedProtocol("range", b"\0\0\0\0\0\1\0\1t\0\0\0\0")],
+    )
+
+
+async def fill(broker: InProcessBroker) -> None:
+    """As if the members had joined."""
+    groups = broker.broker.coordinators.groups
+    classic = groups.manager.group_to_join("classic", is_new=True)
+    assert isinstance(classic, ClassicGroup)
+    for number in range(MEMBERS):
+        classic.add(member(number))
+    classic.state, classic.protocol_name = GroupState.STABLE, "range"
+    changes = GroupChanges(groups.manager.create_consumer_group("consumers"))
+    for number in range(MEMBERS):
+        details = MemberDetails("app", "/10.0.0.1", topic_names=("t",), rebalance_timeout_ms=1)
+        each = groups.consumer_rebalancer.new_member(f"m{number}", details)
+        changes.add_member(each)
+    changes.bump_epoch()
+    groups.manager.store_records(changes.group, changes.records, lambda error: None)
+
+
+@pytest.fixture
+def broker() -> Iterator[InProcessBroker]:
+    """A coordinator of a large group of either protocol."""
+    with InProcessBroker() as broker:
+        frame = encode_request(1, 1, "app", FindCoordinatorRequest(key="classic"))[4:]
+        Watch(broker).send(frame, ADMIN)
+        groups = broker.broker.coordinators.groups
+        wait_until(lambda: not groups.availability("classic"), "the coordinator")
+        broker.run(fill(broker))
+        yield broker
+
+
+class Life:
+    """The group of the classic protocol in the steps of its life, each with its longest step."""
+
+    def __init__(self, broker: InProcessBroker) -> None:
+        self.broker, self.watch = broker, Watch(broker)
+        self.groups = broker.broker.coordinators.groups
+        self.group: Any = self.groups.manager.group("classic")
+        self.answers: list[Any] = []
+        self.worst: dict[str, float] = {}
+
+    def do(self, name: str, act: Callable[[], object], is_over: Callable[[], bool]) -> None:
+        """Measure the steps until it is over."""
+
+        async def run() -> None:
+            act()
+            await wait_until_async(is_over, name)
+
+        self.watch.worst = 0
+        with steps_measured(self.watch, calls):
+            self.broker.run(run())
+        self.worst[name] = self.watch.worst
+
+    def ask(self, name: str, request: Any, version: int) -> None:
+        self.watch.worst = 0
+        with steps_measured(self.watch, calls):
+            self.watch.send(encode_request(version, 1, "app", request)[4:], ADMIN)
+        self.worst[name] = self.watch.worst
+
+    def await_joins(self) -> None:
+        for each in self.group.members.values():
+            self.group.await_join(each, self.answers.append)
+
+    def await_assignments(self) -> None:
+        for each in self.group.members.values():
+            self.group.await_sync(each, self.answers.append)
+
+    def all_answered(self) -> bool:
+        return len(self.answers) == MEMBERS
+
+
+async def call(act: Callable[[], object]) -> None:
+    act()
+
+
+def test_no_step_is_long_in_the_life_of_a_large_group(broker):
+    """It rebalances, is described, and moves to another coordinator and back."""
+    life = Life(broker)
+    rebalancer, group = life.groups.rebalancer, life.group
+    broker.run(call(lambda: rebalancer.prepare_rebalance(group, "a test wants it")))
+    broker.run(call(life.await_joins))
+    life.do("join", lambda: rebalancer.try_complete_join(group), life.all_answered)
+    assert [len(each.members) for each in life.answers if each.members] == [MEMBERS]
+    life.answers.clear()
+    broker.run(call(life.await_assignments))
+    assignment = dict.fromkeys(group.members, b"a")
+    life.do("sync", lambda: rebalancer.assign(group, assignment), life.all_answered)
+    assert {each.assignment for each in life.answers} == {b"a"}
+    life.ask("describe", DescribeGroupsRequest(groups=["classic"]), 5)
+    life.ask("describe the other", ConsumerGroupDescribeRequest(group_ids=["consumers"]), 1)
+    store = life.groups.manager.store_group
+    broker.run(call(lambda: store(group, assignment, life.answers.append)))
+    life.do("unload", lambda: life.groups.on_resignation(0), lambda: not group.members)
+    load = life.groups.on_election
+    life.do("load", lambda: load(0), lambda: not life.groups.availability("classic"))
+
+    assert group.is_in(GroupState.DEAD)
+    loaded = {each.group_id: len(each.members) for each in life.groups.manager.groups()}
+    assert loaded == {"classic": MEMBERS, "consumers": MEMBERS}
+    too_long = {name: most for name, most in life.worst.items() if most > MOST_CALLS[name]}
+    assert not too_long

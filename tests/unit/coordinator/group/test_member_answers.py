@@ -1,0 +1,118 @@
+"""Answers to all members of a group, two at a time."""
+
+import pytest
+from group_world import COMPLETING, STABLE, World
+
+from ottla.coordinator.group import member_answers
+from ottla.errors import ErrorCode
+from ottla.runtime import Runtime
+from ottla.runtime.scheduler import Work, at_once
+
+OTHER = (("range", b"other"),)
+SLICE = 2
+
+
+@pytest.fixture
+def world():
+    """A coordinator whose partition is loaded."""
+    return World()
+
+
+@pytest.fixture
+def works(monkeypatch):
+    """The work that answers members of large groups, which the test does slice by slice."""
+    found: list[Work[None]] = []
+    monkeypatch.setattr(member_answers, "MEMBERS_IN_A_SLICE", SLICE)
+    monkeypatch.setattr(Runtime, "begin", lambda self, work, name: found.append(work))
+    return found
+
+
+def answered(replies):
+    return [reply.value for reply in replies if not reply.is_open]
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "leave", "rebalance", "unload"])
+def test_members_of_a_large_group_learn_of_their_generation_in_slices(world, works, meanwhile):
+    """A rebalance that begins in a pause counts those who still wait as joined."""
+    joins = [world.join() for _ in range(5)]
+    world.end_initial_delay()
+    (work,) = works
+    works.clear()
+    next(work)
+    first, second = (each.member_id for each in answered(joins))
+    assert (len(joins[0].value.members), world.state) == (5, COMPLETING)
+    if meanwhile == "leave":
+        last = list(world.group().members)[-1]
+        assert world.leave(last) == [ErrorCode.NONE]
+    elif meanwhile == "rebalance":
+        again = [world.join(first, protocols=OTHER), world.join(second)]
+    elif meanwhile == "unload":
+        group = world.group()
+        world.coordinator.on_resignation(0)
+        at_once(works.pop())
+        assert group.members == {}
+    at_once(work)
+    if meanwhile == "leave":
+        assert joins[4].error is ErrorCode.UNKNOWN_MEMBER_ID
+        again = [world.join(each) for each in (first, second)]
+    for each in works:
+        at_once(each)
+
+    generations = [each.value.generation_id for each in joins]
+    ids = [each.value.member_id for each in joins]
+    assert {
+        "nothing": [1, 1, 1, 1, 1],
+        "leave": [1, 1, 2, 2, -1],
+        "rebalance": [1, 1, 2, 2, 2],
+        "unload": [1, 1, -1, -1, -1],
+    }[meanwhile] == generations
+    if meanwhile in ("leave", "rebalance"):
+        assert {each.value.generation_id for each in again} == {2}
+        assert world.group().members.keys() == {first, second, *filter(None, ids[2:])} - {
+            each.value.member_id for each in joins if each.error
+        }
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "leave", "sync", "rebalance"])
+def test_members_of_a_large_group_get_their_assignments_in_slices(world, works, meanwhile):
+    """Each request is answered once, with what the leader has given in its generation."""
+    joins = [world.join() for _ in range(5)]
+    world.end_initial_delay()
+    at_once(works.pop())
+    ids = [each.value.member_id for each in joins]
+    syncs = [world.sync(each, 1) for each in ids[1:]]
+    syncs.append(world.sync(ids[0], 1, {each: each.encode() for each in ids}))
+    (work,) = works
+    works.clear()
+    next(work)
+    assert (len(answered(syncs)), world.state) == (SLICE, STABLE)
+    if meanwhile == "leave":
+        world.leave(ids[4])
+    elif meanwhile == "sync":
+        assert world.sync(ids[4], 1).value.assignment == ids[4].encode()
+    elif meanwhile == "rebalance":
+        again = [world.join(each, protocols=OTHER) for each in ids]
+        for each in works:
+            at_once(each)
+        assert {each.value.generation_id for each in again} == {2}
+        newer = world.sync(ids[4], 2)
+    at_once(work)
+
+    found = {each.value.assignment for each in syncs}
+    expected = {each.encode() for each in ids}
+    gone = {"leave": {ids[4].encode()}, "rebalance": {ids[4].encode()}}.get(meanwhile, set())
+    assert found == (expected - gone) | ({b""} if gone else set())
+    if meanwhile == "rebalance":
+        assert newer.is_open
+
+
+def test_line_of_the_log_names_some_of_very_many_members(world, caplog):
+    """And the others by their number."""
+    caplog.set_level("INFO")
+    for _ in range(30):
+        world.join(session_timeout_ms=120_000, rebalance_timeout_ms=5_000)
+    world.end_initial_delay()
+    world.advance(5_000)
+
+    assert "and 20 more did not send SyncGroup in time" in caplog.text
+    assert max(map(len, caplog.messages)) < 700
