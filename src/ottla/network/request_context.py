@@ -14,6 +14,7 @@ from ottla.protocol.header import RequestHeader, encode_response, encode_respons
 from ottla.protocol.message import Response
 from ottla.protocol.wire import records_size
 from ottla.runtime import DelayedOperation
+from ottla.runtime.scheduler import Work, at_once
 from ottla.security.principal import KafkaPrincipal
 
 T = TypeVar("T")
@@ -84,8 +85,8 @@ class RequestContext:
         self.quota: RequestQuota = NO_QUOTA
         self.watch: RequestWatch | None = None
         self._is_ended = False
-        self.amend: Callable[[Any], object] | None = None
-        """Called with the response before it is sent; a later one calls that of before first."""
+        self.amend: Callable[[Any], Work[None]] | None = None
+        """Changes the response before it is sent; a later one does that of before first."""
         self.in_sight: Callable[[str], bool] | None = None
         """Whether the client may see what has this name, where the handler has to ask first."""
         self.close_reason = ""
@@ -117,7 +118,7 @@ class RequestContext:
         """Send the answer. It may come in a later turn than the request."""
         self._check_not_ended()
         if self.amend is not None:
-            self.amend(response)
+            at_once(self.amend(response))
         parts = encode_response(self.header, response)
         self._is_ended = True  # not before: a response that cannot be encoded is no answer
         self.connection.send(parts)
@@ -130,16 +131,23 @@ class RequestContext:
         Returns how many bytes the answer has.
         """
         self._check_not_ended()
-        if self.amend is not None:
-            self.amend(response)
-        parts = await last_of(encode_response_in_slices(self.header, response))
+        parts = await last_of(self._encoded(response))
         self._check_not_ended()
         self._is_ended = True
         size = records_size(parts)
         self.connection.send(parts)
-        if self.watch is not None:
-            self.watch.end(response)
         return size
+
+    def _encoded(self, response: Response) -> Iterator[list[Part] | None]:
+        if self.amend is not None:
+            yield from self.amend(response)
+        parts: list[Part] | None = None
+        for parts in encode_response_in_slices(self.header, response):
+            if parts is None:
+                yield None
+        if self.watch is not None:
+            yield from self.watch.end_in_slices(response)
+        yield parts
 
     def begin_wait(self) -> None:
         """The handler has returned; the answer comes later, if it has not come."""

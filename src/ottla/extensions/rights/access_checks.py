@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.errors import ErrorCode, KafkaError, LocalProtocolError
 from ottla.extensions.rights import denials
+from ottla.extensions.rights.asking import ERRORS, NAMES_IN_A_SLICE, Asking, Change
 from ottla.extensions.rights.denials import (
     CLUSTER_DENIED,
     GROUP_DENIED,
@@ -82,7 +83,14 @@ from ottla.protocol.transactions import (
 )
 from ottla.record.record import TRANSACTIONAL_FLAG
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, MAGIC_POSITION
-from ottla.security.acls import CLUSTER, AclOperation, Resource, ResourceType
+from ottla.runtime.scheduler import Work
+from ottla.security.acls import (
+    CLUSTER,
+    TOLD_OPERATIONS,
+    AclOperation,
+    Resource,
+    ResourceType,
+)
 from ottla.security.delegation_tokens import may_ask, not_created, owner_of
 from ottla.security.principal import KafkaPrincipal
 from ottla.server.apis import Answer, Apis, Handler
@@ -114,12 +122,6 @@ CLUSTER_ACTION = AclOperation.CLUSTER_ACTION
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
 
-ERRORS: Final = {
-    TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-}
 ATTRIBUTES_POSITION: Final = 22
 
 LOG_DIRS_ERROR_VERSION: Final = 3
@@ -127,48 +129,8 @@ DELETE_BY_ID_VERSION: Final = 6
 NULL_FOR_ALL_VERSION: Final = 1
 
 E = TypeVar("E")
-Check = Callable[["Asking", Any], Response | None]
+Check = Callable[[Asking, Any], Response | None]
 """Changes the request, and the answer by `Asking.amend`; a response is the answer at once."""
-
-
-class Asking:
-    """One client with one request, before the authorizer."""
-
-    __slots__ = ("authorizer", "context")
-
-    def __init__(self, authorizer: Authorizer, context: RequestContext) -> None:
-        self.authorizer = authorizer
-        self.context = context
-
-    def may(self, operation: AclOperation, type_: ResourceType, name: str) -> bool:
-        return self.authorizer.authorize(self.context, operation, Resource(type_, name))
-
-    def may_to_cluster(self, operation: AclOperation) -> bool:
-        return self.authorizer.authorize(self.context, operation, CLUSTER)
-
-    def has(self, operation: AclOperation, type_: ResourceType, name: str) -> bool:
-        """Whether the client has a right where others are enough, too: no denial is logged."""
-        return self.authorizer.has(self.context, operation, Resource(type_, name))
-
-    def sees(self, operation: AclOperation, type_: ResourceType, name: str) -> bool:
-        """Whether a list of everything names the resource; nothing is logged."""
-        return self.authorizer.shows(self.context, Resource(type_, name), operation)
-
-    def need(self, operation: AclOperation, type_: ResourceType, name: str) -> None:
-        """KafkaError with the type's error unless the client may do this."""
-        if not self.may(operation, type_, name):
-            raise KafkaError.of(ERRORS[type_], denials.MESSAGE)
-
-    def amend(self, change: Callable[[Any], object]) -> None:
-        """Have the answer changed before it is sent, after earlier changes."""
-        earlier = self.context.amend
-
-        def amend(response: Any) -> None:
-            if earlier is not None:
-                earlier(response)
-            change(response)
-
-        self.context.amend = amend
 
 
 def free(asking: Asking, body: Request) -> None:
@@ -251,8 +213,17 @@ def keep(
         response: Response = body.response_class()
         getattr(response, results).extend(lines)
         return response
-    asking.amend(lambda response: getattr(response, results).extend(lines))
+    asking.amend(_adding(results, lines))
     return None
+
+
+def _adding(results: str, lines: Iterable[object]) -> Change:
+    """Puts lines about denied entries behind those of the answer."""
+
+    def change(response: Any) -> None:
+        getattr(response, results).extend(lines)
+
+    return change
 
 
 def shown(
@@ -264,9 +235,8 @@ def shown(
         if whole and asking.sees(DESCRIBE, *CLUSTER):
             return
 
-        def change(response: Any) -> None:
-            found = getattr(response, results)
-            seen = [each for each in found if asking.sees(operation, type_, getattr(each, name))]
+        def change(response: Any) -> Work[None]:
+            seen = yield from asking.seen(operation, type_, getattr(response, results), name)
             setattr(response, results, seen)
 
         asking.amend(change)
@@ -288,7 +258,7 @@ def check_produce(asking: Asking, body: ProduceRequest) -> Response | None:
         asking.context.close_reason = f"acks=0 produce to {denied[0].name} is denied"
     elif not left:
         return ProduceResponse(responses=lines)
-    asking.amend(lambda response: response.responses.extend(lines))
+    asking.amend(_adding("responses", lines))
     return None
 
 
@@ -365,8 +335,8 @@ def check_offset_fetch(asking: Asking, body: OffsetFetchRequest) -> Response | N
     return keep(asking, body, "topics", "topics", is_allowed, denials.not_fetched)
 
 
-def _show_topics(asking: Asking, answer: Any) -> None:
-    answer.topics = [each for each in answer.topics if asking.sees(DESCRIBE, TOPIC, each.name)]
+def _show_topics(asking: Asking, answer: Any) -> Work[None]:
+    answer.topics = yield from asking.seen(DESCRIBE, TOPIC, answer.topics, "name")
 
 
 def _check_groups_fetched(asking: Asking, body: OffsetFetchRequest) -> Response | None:
@@ -383,12 +353,12 @@ def _check_groups_fetched(asking: Asking, body: OffsetFetchRequest) -> Response 
     lines: dict[str, list[OffsetFetchResponseTopics]] = {}
     filtered: set[str] = set()
 
-    def change(response: OffsetFetchResponse) -> None:
+    def change(response: OffsetFetchResponse) -> Work[None]:
         for group in response.groups:
             if group.error_code:
                 continue
             if group.group_id in filtered:
-                _show_topics(asking, group)
+                yield from _show_topics(asking, group)
             group.topics.extend(lines.get(group.group_id, ()))
 
     refusal = keep(asking, body, "groups", "groups", is_allowed, denials.group_not_fetched)
@@ -817,11 +787,13 @@ class TopicChecks:
         )
 
 
-def _tell_of_topics(asking: Asking, response: Any) -> None:
-    for topic in response.topics:
+def _tell_of_topics(asking: Asking, response: Any) -> Work[None]:
+    for number, topic in enumerate(response.topics, 1):
         if not topic.error_code:
             bits = asking.authorizer.operations(asking.context, Resource(TOPIC, topic.name))
             topic.topic_authorized_operations = bits
+        if not number % (NAMES_IN_A_SLICE // len(TOLD_OPERATIONS[TOPIC])):
+            yield
 
 
 CHECKS: Final[Mapping[ApiKey, Check]] = {

@@ -11,7 +11,6 @@ from typing import Final
 from ottla.coordinator.group.consumer.name_pattern import compile_regex
 from ottla.coordinator.transaction.transaction import Transaction, TransactionState
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
-from ottla.coordinator.transaction.transaction_metadata import TransactionMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.producer_state_entry import ProducerStateEntry
 from ottla.network.request_context import RequestContext
@@ -99,30 +98,32 @@ class TransactionViewHandlers:
         if manager.is_loading:
             return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         passes = self._filter(body)
-        found: list[TransactionMetadata] = []
-        for count, metadata in enumerate(list(manager.all())):
-            if count and not count % IDS_IN_A_SLICE:
-                yield
-            if passes(metadata.current) and (  # before anything is matched
-                context.in_sight is None or context.in_sight(metadata.transactional_id)
-            ):
-                found.append(metadata)
-        if body.transactional_id_pattern:
-            pattern = compile_regex(body.transactional_id_pattern)
-            names = set(pattern.matching(each.transactional_id for each in found))
-            found = [each for each in found if each.transactional_id in names]
-        unknown = [title for title in body.state_filters if title not in STATES_BY_TITLE]
-        return ListTransactionsResponse(
-            unknown_state_filters=unknown,
-            transaction_states=[
-                ListTransactionsTransactionState(
-                    transactional_id=metadata.transactional_id,
-                    producer_id=metadata.current.producer_id,
-                    transaction_state=metadata.current.state.title,
-                )
-                for metadata in found
-            ],
+        text = body.transactional_id_pattern
+        pattern = compile_regex(text) if text else None
+        response = ListTransactionsResponse(
+            unknown_state_filters=[
+                title for title in body.state_filters if title not in STATES_BY_TITLE
+            ]
         )
+        known = list(manager.all())
+        for place in range(0, len(known), IDS_IN_A_SLICE):
+            if place:
+                yield
+            some = {
+                metadata.transactional_id: metadata.current
+                for metadata in known[place : place + IDS_IN_A_SLICE]
+                if passes(metadata.current)  # before anything is matched
+                and (context.in_sight is None or context.in_sight(metadata.transactional_id))
+            }
+            response.transaction_states += [
+                ListTransactionsTransactionState(
+                    transactional_id=transactional_id,
+                    producer_id=some[transactional_id].producer_id,
+                    transaction_state=some[transactional_id].state.title,
+                )
+                for transactional_id in (pattern.matching(some) if pattern else some)
+            ]
+        return response
 
     def _filter(self, body: ListTransactionsRequest) -> Callable[[Transaction], bool]:
         now_ms = self.clock.now_ms()

@@ -8,11 +8,12 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.extensions.measures.request_metrics import (
+    COUNTED_IN_A_SLICE,
     LOOK_EACH,
     ROWS_AT_ONCE,
     RequestLog,
     RequestMetrics,
-    error_counter,
+    error_counters,
 )
 from ottla.metrics.metrics_registry import MetricsRegistry
 from ottla.metrics.sensors import TICK_MS
@@ -25,13 +26,19 @@ from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.fetch import FetchRequest, FetchResponse
 from ottla.protocol.header import RequestHeader
 from ottla.protocol.message import request_class
+from ottla.protocol.offsets import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
 from ottla.protocol.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from ottla.runtime.scheduler import pause
+from ottla.runtime.scheduler import at_once, pause
 from ottla.server.apis import Apis
 from ottla.testing.runtime import mock_runtime
 
@@ -211,9 +218,30 @@ def test_errors_of_every_response_can_be_counted(key):
     """A response without an error, of any API, has no other error than NONE."""
     response = request_class(key).response_class
     errors = Counter()
-    error_counter(response, errors)(response())
+    count, count_in_slices = error_counters(response, errors)
+    count(response())
+    at_once(count_in_slices(response()))
 
     assert set(errors) <= {0}
+
+
+@pytest.mark.parametrize("sizes", [[], [3], [70_000], [9_000] * 7, [1] * 300, [0, 30_000, 0]])
+def test_errors_of_an_answer_are_counted_in_slices_as_at_once(sizes):
+    """With a pause after so many of them, wherever they stand."""
+    topics = [
+        OffsetFetchResponseTopics(
+            partitions=[OffsetFetchResponsePartitions(error_code=size % 3)] * size
+        )
+        for size in sizes
+    ]
+    response = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(topics=topics)])
+    errors, whole = Counter(), Counter()
+    pauses = list(error_counters(OffsetFetchResponse, errors)[1](response))
+    error_counters(OffsetFetchResponse, whole)[0](response)
+
+    assert errors == whole
+    in_a_slice = COUNTED_IN_A_SLICE + max(sizes, default=0)
+    assert whole.total() <= (len(pauses) + 1) * (in_a_slice + 1)
 
 
 def test_request_has_the_throttle_time_and_the_queue_time_of_its_own(world):

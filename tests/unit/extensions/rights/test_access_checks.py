@@ -36,7 +36,8 @@ from rights_world import acl, call, error_codes
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.consumer.name_pattern import NamePattern
 from ottla.errors import ErrorCode, KafkaError, LocalProtocolError, RemoteProtocolError
-from ottla.extensions.rights.access_checks import Asking, checks, put_checks
+from ottla.extensions.rights.access_checks import checks, put_checks
+from ottla.extensions.rights.asking import Asking
 from ottla.extensions.rights.authorizer import Authorizer
 from ottla.extensions.rights.rights import Rights
 from ottla.protocol import (

@@ -9,11 +9,13 @@ import pytest
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.rights import access_checks as checks
-from ottla.extensions.rights.access_checks import Asking, TopicChecks
+from ottla.extensions.rights.access_checks import TopicChecks
+from ottla.extensions.rights.asking import Asking
 from ottla.protocol import metadata, offsets, topics, transactions
 from ottla.protocol.delegation_tokens import CreateDelegationTokenRequest
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.record.batch_builder import build_batch
+from ottla.runtime.scheduler import at_once
 from ottla.security.acls import CLUSTER, AclOperation, ResourceType
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal, TokenPrincipal
 from ottla.server.metadata_cache import MetadataCache
@@ -97,7 +99,7 @@ def test_topics_of_groups_are_left_out_or_refused_one_by_one():
             offsets.OffsetFetchResponseGroup(group_id="all", error_code=16),
         ]
     )
-    asked.context.amend(answer)
+    at_once(asked.context.amend(answer))
 
     found = [(g.group_id, g.error_code, names(g.topics)) for g in answer.groups]
     denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -133,7 +135,7 @@ def test_all_offsets_of_a_group_are_those_of_topics_in_sight():
     )
     found = [offsets.OffsetFetchResponseTopic(name=name) for name in ("mine", "other")]
     answer = offsets.OffsetFetchResponse(topics=found)
-    asked.context.amend(answer)
+    at_once(asked.context.amend(answer))
     assert names(answer.topics) == ["mine"]
 
     asked = asking(*rights, version=7)
@@ -144,7 +146,7 @@ def test_all_offsets_of_a_group_are_those_of_topics_in_sight():
     assert checks.check_offset_fetch(asked, body) is None
     assert names(body.topics) == ["mine"]
     answer = offsets.OffsetFetchResponse(topics=found[:1])
-    asked.context.amend(answer)
+    at_once(asked.context.amend(answer))
     assert names(answer.topics) == ["mine", "other"]
 
 
@@ -182,7 +184,7 @@ def test_transaction_is_described_without_topics_out_of_sight():
         topics=[transactions.TopicData(topic=name) for name in ("mine", "other")],
     )
     answer = transactions.DescribeTransactionsResponse(transaction_states=[state])
-    asked.context.amend(answer)
+    at_once(asked.context.amend(answer))
     first, second = answer.transaction_states
 
     assert [each.topic for each in first.topics] == ["mine"]
@@ -231,7 +233,7 @@ def test_list_of_all_topics_has_those_in_sight(version, wanted, told):
     found = [metadata.MetadataResponseTopic(name=name) for name in ("mine", "other")]
     answer = metadata.MetadataResponse(topics=found)
     if asked.context.amend is not None:
-        asked.context.amend(answer)
+        at_once(asked.context.amend(answer))
 
     assert names(answer.topics) == told
 
@@ -250,7 +252,7 @@ def test_described_topics_are_those_in_sight_with_their_operations(seen, wanted)
     assert names(body.topics) == wanted
     topic = metadata.DescribeTopicPartitionsResponseTopic(name="a")
     answer = metadata.DescribeTopicPartitionsResponse(topics=[topic])
-    asked.context.amend(answer)
+    at_once(asked.context.amend(answer))
     assert topic.topic_authorized_operations == 7
 
     assert check(asking(), metadata.DescribeTopicPartitionsRequest()).topics == []
@@ -265,7 +267,7 @@ def test_settings_of_a_created_topic_are_told_with_their_right():
         topics.CreatableTopicResult(name=name, error_code=code, num_partitions=3)
         for name, code in (("mine", 0), ("other", 0), ("failed", 36))
     ]
-    asked.context.amend(topics.CreateTopicsResponse(topics=found))
+    at_once(asked.context.amend(topics.CreateTopicsResponse(topics=found)))
 
     assert [(t.topic_config_error_code, t.num_partitions) for t in found] == [
         (0, 3),
@@ -285,7 +287,7 @@ def test_entries_that_are_denied_are_left_out_of_the_request():
     assert denied is None
     assert names(body.topics) == ["mine"]
     answer = SimpleNamespace(lines=["mine"])
-    asked.context.amend(answer)
+    at_once(asked.context.amend(answer))
 
     assert answer.lines == ["mine", "no other", "no more"]
 
