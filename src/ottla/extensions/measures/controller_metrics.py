@@ -7,11 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.extensions.measures.domains import CONTROLLER
-from ottla.metrics.metrics_registry import FamilyName, MetricsRegistry
+from ottla.metrics.metrics_registry import Family, FamilyName, Kind, MetricsRegistry, Series
+from ottla.metrics.sums import summed
 
 if TYPE_CHECKING:
     from ottla.controller.controller import Controller
-    from ottla.controller.controller_context import ControllerContext
+    from ottla.controller.controller_context import ControllerContext, TopicContext
+
+TOPICS_IN_A_SLICE: Final = 100
 
 
 class ControllerState:
@@ -77,42 +80,37 @@ def controller_state(event: str) -> int:
     return next(found, ControllerState.IDLE)
 
 
-def offline_partition_count(context: ControllerContext) -> int:
-    """Partitions without a live leader, but for those of topics that are being deleted."""
-    return sum(
-        not context.has_live_leader(partition)
-        for partition in context.all_partitions()
-        if not context.is_to_be_deleted(partition)
-    )
+def offline_partition_count(context: ControllerContext, topic: TopicContext) -> int:
+    """Partitions without a live leader, of a topic that is not being deleted."""
+    if topic.name in context.topics_to_delete:
+        return 0
+    return sum(not context.has_live_leader(partition) for partition in topic.partitions)
 
 
-def imbalance_count(context: ControllerContext) -> int:
+def imbalance_count(context: ControllerContext, topic: TopicContext) -> int:
     """Partitions that another replica than the preferred one leads."""
-    count = 0
-    for partition in context.all_partitions():
-        state = context.state(partition)
-        if state is not None and not context.is_to_be_deleted(partition):
-            count += state.leader != context.assignment(partition).replicas[0]
-    return count
+    if topic.name in context.topics_to_delete:
+        return 0
+    return sum(
+        state.leader != topic.assignment[number][0] for number, state in topic.states.items()
+    )
 
 
 def _read_context(controller: Controller, read: Callable[[ControllerContext], int]) -> int:
     return read(controller.context)
 
 
+def _sum_over_topics(
+    controller: Controller, count: Callable[[ControllerContext, TopicContext], int]
+) -> Series:
+    context = controller.context
+    return summed(context.topics.values(), partial(count, context), TOPICS_IN_A_SLICE)
+
+
 def of_controller(registry: MetricsRegistry, controller: Controller) -> None:
     """The cluster as its controller sees it; 0 on brokers that are not the controller."""
     gauges: dict[str, tuple[str, Callable[[ControllerContext], int]]] = {
-        "OfflinePartitionsCount": ("Partitions without a leader.", offline_partition_count),
-        "PreferredReplicaImbalanceCount": (
-            "Partitions that another replica than the preferred one leads.",
-            imbalance_count,
-        ),
         "GlobalTopicCount": ("Topics of the cluster.", lambda each: len(each.topics)),
-        "GlobalPartitionCount": (
-            "Partitions of the cluster.",
-            lambda each: sum(len(topic.partitions) for topic in each.topics.values()),
-        ),
         "ActiveBrokerCount": ("Brokers that are registered.", lambda each: len(each.brokers)),
         "TopicsToDeleteCount": (
             "Topics that are being deleted.",
@@ -134,6 +132,21 @@ def of_controller(registry: MetricsRegistry, controller: Controller) -> None:
             lambda each: len(each.held_back()),
         ),
     }
+    sums: dict[str, tuple[str, Callable[[ControllerContext, TopicContext], int]]] = {
+        "OfflinePartitionsCount": ("Partitions without a leader.", offline_partition_count),
+        "PreferredReplicaImbalanceCount": (
+            "Partitions that another replica than the preferred one leads.",
+            imbalance_count,
+        ),
+        "GlobalPartitionCount": (
+            "Partitions of the cluster.",
+            lambda context, topic: len(topic.assignment),
+        ),
+    }
+    for name, (doc, count) in sums.items():
+        family = FamilyName(CONTROLLER, "KafkaController", name)
+        series = partial(_sum_over_topics, controller, count)
+        registry.register(Family(family, Kind.GAUGE, doc, series))
     for name, (doc, read) in gauges.items():
         family = FamilyName(CONTROLLER, "KafkaController", name)
         registry.gauge(family, doc, partial(_read_context, controller, read))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ottla.extensions.measures.domains import SERVER
 from ottla.metrics.metrics_registry import (
@@ -17,6 +17,7 @@ from ottla.metrics.metrics_registry import (
     Series,
 )
 from ottla.metrics.sensors import WindowedRate
+from ottla.metrics.sums import summed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from ottla.coordinator.group.group import Group
     from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
     from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
-
-COUNTED_IN_A_SLICE: Final = 1000
 
 
 def of_groups(registry: MetricsRegistry, manager: GroupMetadataManager) -> None:
@@ -35,7 +34,7 @@ def of_groups(registry: MetricsRegistry, manager: GroupMetadataManager) -> None:
 
     def gauge(name: str, doc: str, value: Callable[[Group], int]) -> None:
         family = FamilyName(domain, type_name, name)
-        registry.register(Family(family, Kind.GAUGE, doc, partial(sum_over, manager, value)))
+        registry.register(Family(family, Kind.GAUGE, doc, lambda: summed(manager.groups(), value)))
 
     gauge("NumGroups", "Groups that this broker coordinates.", lambda group: 1)
     gauge(
@@ -76,16 +75,6 @@ def of_groups(registry: MetricsRegistry, manager: GroupMetadataManager) -> None:
             read,
         )
     )
-
-
-def sum_over(manager: GroupMetadataManager, value: Callable[[Group], int]) -> Series:
-    """The sum of a value over all groups, in slices."""
-    total = 0
-    for number, group in enumerate(manager.groups(), 1):
-        total += value(group)
-        if not number % COUNTED_IN_A_SLICE:
-            yield None
-    yield NO_TAGS, total
 
 
 def is_in_state(state: str, group: Group) -> bool:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.extensions.measures.domains import LOG
 from ottla.metrics.metrics_registry import Family, FamilyName, Kind, MetricsRegistry, Series
+from ottla.metrics.sums import summed
 
 if TYPE_CHECKING:
     from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
-    from ottla.log.log import Log
     from ottla.log.log_manager import LogManager
+    from ottla.replication.partition import Partition
     from ottla.replication.replica_manager import ReplicaManager
 
 LATE_MS: Final = 5 * 60 * 1000
@@ -52,21 +53,22 @@ def of_open_transactions(
 ) -> None:
     """Transactions that stay open, and the coordinators' view of those that a log does not know."""
 
-    def is_late(log: Log, now_ms: int) -> bool:
-        state = log.producer_state_manager
+    def is_late(partition: Partition) -> bool:
+        if not partition.is_leader:
+            return False
+        state = partition.log.producer_state_manager
         first = next(iter(state.ongoing_txns.values()), None)
         entry = None if first is None else state.producers.get(first)
+        now_ms = registry.runtime.clock.now_ms()
         return entry is not None and now_ms - entry.last_timestamp_ms > max_timeout_ms + LATE_MS
 
-    def late_count() -> int:
-        now_ms = registry.runtime.clock.now_ms()
-        led = [each.log for each in replicas.partitions.values() if each.is_leader]
-        return sum(is_late(log, now_ms) for log in led)
-
-    registry.gauge(
-        FamilyName("kafka.server", "ReplicaManager", "PartitionsWithLateTransactionsCount"),
-        "Partitions led here whose oldest open transaction should have timed out.",
-        late_count,
+    registry.register(
+        Family(
+            FamilyName("kafka.server", "ReplicaManager", "PartitionsWithLateTransactionsCount"),
+            Kind.GAUGE,
+            "Partitions led here whose oldest open transaction should have timed out.",
+            lambda: summed(replicas.partitions.values(), is_late),
+        )
     )
     times = registry.histogram(
         FamilyName("kafka.server", "AddPartitionsToTxnManager", "VerificationTimeMs"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.extensions.measures.domains import LOG, SERVER
 from ottla.metrics.metrics_registry import Family, FamilyName, Kind, MetricsRegistry, Series, Tags
 from ottla.metrics.sensors import Meter
+from ottla.metrics.sums import summed
 from ottla.replication.partition import Partition
 from ottla.structs import TopicPartition
 
@@ -46,8 +47,14 @@ def of_replicas(registry: MetricsRegistry, replicas: ReplicaManager) -> None:
     def gauge(name: str, doc: str, read: Callable[[], int]) -> None:
         registry.gauge(FamilyName(SERVER, "ReplicaManager", name), doc, read)
 
+    def added_up(name: str, doc: str, value: Callable[[Partition], int]) -> None:
+        family = FamilyName(SERVER, "ReplicaManager", name)
+        registry.register(
+            Family(family, Kind.GAUGE, doc, lambda: summed(partitions.values(), value))
+        )
+
     def counted(name: str, doc: str, holds: Callable[[Partition], bool]) -> None:
-        gauge(name, doc, lambda: sum(map(holds, partitions.values())))
+        added_up(name, doc, lambda each: int(holds(each)))
 
     counted(
         "UnderReplicatedPartitions",
@@ -71,10 +78,10 @@ def of_replicas(registry: MetricsRegistry, replicas: ReplicaManager) -> None:
         "Replicas in log directories that have failed.",
         lambda: len(replicas.offline_partitions),
     )
-    gauge(
+    added_up(
         "ProducerIdCount",
         "Producers that the partitions of this broker remember.",
-        lambda: sum(len(each.log.producer_state_manager.producers) for each in partitions.values()),
+        lambda each: len(each.log.producer_state_manager.producers),
     )
     stats = replicas.stats
     for name, read, doc in (

@@ -16,6 +16,7 @@ from ottla.metrics.metrics_registry import (
     MetricsRegistry,
     Series,
 )
+from ottla.metrics.sums import summed
 from ottla.registry.tree import Registry, SessionState
 from ottla.runtime import Disk
 from ottla.version import __version__
@@ -85,10 +86,13 @@ def of_server(registry: MetricsRegistry, parts: Parts) -> None:
         "The id of the cluster.",
         lambda: parts.cache.cluster_id,
     )
-    registry.gauge(
-        FamilyName(SERVER, "KafkaServer", "yammer-metrics-count"),
-        "How many MBeans there are.",
-        lambda: bean_count(registry),
+    registry.register(
+        Family(
+            FamilyName(SERVER, "KafkaServer", "yammer-metrics-count"),
+            Kind.GAUGE,
+            "How many MBeans there are.",
+            lambda: summed(registry.families.values(), partial(bean_count, registry), at_once=1),
+        )
     )
     started_ms = parts.runtime.clock.now_ms()
     info: Attributes = {"version": __version__, "start-time-ms": started_ms}
@@ -113,16 +117,13 @@ def of_server(registry: MetricsRegistry, parts: Parts) -> None:
             )
 
 
-def bean_count(registry: MetricsRegistry) -> int:
-    """How many MBeans there are; of those for each group or topic, how many there were lately."""
-    count = 0
-    for family in registry.families.values():
-        if family.kind is not Kind.KAFKA and not family.name.name.startswith("yammer"):
-            if family.unbounded:
-                count += registry.series_counts.get(family.name, 0)
-            else:
-                count += _series_count(family.read())
-    return count
+def bean_count(registry: MetricsRegistry, family: Family) -> int:
+    """How many MBeans of a family there are; of many for groups or topics, how many there were."""
+    if family.kind is Kind.KAFKA or family.name.name.startswith("yammer"):
+        return 0
+    if family.unbounded:
+        return registry.series_counts.get(family.name, 0)
+    return _series_count(family.read())
 
 
 def _series_count(found: Series) -> int:

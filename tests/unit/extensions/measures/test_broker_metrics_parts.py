@@ -164,7 +164,8 @@ def test_bytes_of_disks_are_those_that_the_system_counts(text):
     assert count > 50
     registry = shown.registry
     kafka = Kind.KAFKA
-    beans = [f.name.name for f, _, _ in registry.read() if f.kind is not kafka]
+    found = [reading.family for reading in registry.read() if reading is not None]
+    beans = [family.name.name for family in found if family.kind is not kafka]
     assert count == len(beans) - 1
     if text is not None:
         world.disk.unlink("/proc/self/io")
@@ -319,31 +320,26 @@ def test_requests_that_wait_are_counted_by_kind(shown):
 class Context:
     """Of t's three partitions the first is led by its preferred replica, and the last by none."""
 
-    topics: ClassVar = {"t": SimpleNamespace(partitions=[0, 1, 2])}
+    topics: ClassVar = {
+        "t": SimpleNamespace(
+            name="t",
+            partitions=[0, 1, 2],
+            assignment=dict.fromkeys(range(3), (1, 2)),
+            states={0: SimpleNamespace(leader=1), 1: SimpleNamespace(leader=2)},
+        )
+    }
     brokers: ClassVar = {1: None, 2: None}
     topics_to_delete: ClassVar = set()
     leaders: ClassVar = {0: 1, 1: 2}
 
-    def all_partitions(self):
-        return range(3)
-
     def has_live_leader(self, index):
         return index in self.leaders
 
-    def is_to_be_deleted(self, index):
-        return index in self.doomed
-
-    doomed: ClassVar = set()
-
-    def state(self, index):
-        leader = self.leaders.get(index)
-        return None if leader is None else SimpleNamespace(leader=leader)
-
-    def assignment(self, index):
-        return SimpleNamespace(replicas=(1, 2))
-
     def held_back(self):
         return []
+
+    def replicas_of(self, partitions):
+        return partitions
 
 
 class Events:
@@ -367,7 +363,7 @@ def test_controller_shows_what_is_wrong_with_leaders(shown):
     assert shown.value("OfflinePartitionsCount") == 1
     assert (shown.value("GlobalPartitionCount"), shown.value("ActiveBrokerCount")) == (3, 2)
     assert shown.value("EventQueueSize") == 1
-    context.doomed = {1, 2}
+    context.topics_to_delete = {"t"}
     assert shown.value("PreferredReplicaImbalanceCount") == 0
     assert shown.value("OfflinePartitionsCount") == 0
 
