@@ -375,8 +375,9 @@ class GroupMetadataManager:
     def delete_group(self, group: Group, on_stored: OnStored) -> None:
         """Delete a group without members, with all its offsets."""
         assert group.is_empty, f"group {group.group_id} still has members"
-        known, owed = group.offsets.known(), group.offsets.owed_tombstones
-        self._delete(group, known if not owed else [*dict.fromkeys((*known, *owed))], on_stored)
+        known, pending = group.offsets.known(), set(group.offsets.pending())
+        known += [each for each in group.offsets.owed_tombstones if each not in pending]
+        self._delete(group, known, on_stored)
 
     def expire_offsets(self, group: Group, some: list[TopicPartition], retention_ms: int) -> int:
         """Delete those of these offsets that have expired; returns how many (KIP-211)."""
