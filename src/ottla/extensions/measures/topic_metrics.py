@@ -17,11 +17,13 @@ from ottla.metrics.metrics_registry import (
 )
 from ottla.metrics.sensors import Meter
 from ottla.replication.replica_stats import TopicStats
+from ottla.runtime.scheduler import Work
 
 if TYPE_CHECKING:
     from ottla.replication.replica_manager import ReplicaManager
 
-
+NEW_IN_A_SLICE: Final = 200
+"""Topics that get their meters in one step."""
 TOPIC_METERS: Final[dict[str, tuple[str, str, str]]] = {
     "MessagesInPerSec": ("messages_in", "messages", "Records that were appended."),
     "BytesInPerSec": ("bytes_in", "bytes", "Bytes that were appended, without replication."),
@@ -43,6 +45,7 @@ class TopicMeters:
         self._stats = replicas.stats
         self._total = self._stats.total()
         self._meters: dict[str, dict[str, Meter]] = {}
+        self._is_adding = False
         self._of_all = self._make(lambda: self._total)
         registry.before_read(self._follow)
 
@@ -58,9 +61,19 @@ class TopicMeters:
         for topic in [topic for topic in self._meters if topic not in self._stats.topics]:
             for meter in self._meters.pop(topic).values():
                 self._registry.forget(meter)
-        for topic, stats in self._stats.topics.items():
-            if topic not in self._meters:
+        if not self._is_adding:
+            self._registry.runtime.begin(self._add_new(), "have meters for many new topics")
+
+    def _add_new(self) -> Work[None]:
+        self._is_adding = True
+        new = [topic for topic in self._stats.topics if topic not in self._meters]
+        for number, topic in enumerate(new, 1):
+            stats = self._stats.topics.get(topic)
+            if stats is not None:
                 self._meters[topic] = self._make(partial(_same, stats))
+            if not number % NEW_IN_A_SLICE:
+                yield
+        self._is_adding = False
 
     def read(self, name: str) -> Series:
         yield NO_TAGS, self._of_all[name]

@@ -27,6 +27,7 @@ from ottla.registry.tree import SessionState
 from ottla.registry.zookeeper import ZooKeeperRegistry
 from ottla.registry.zookeeper_session import ZooKeeperSettings
 from ottla.replication.replica_stats import TopicStats
+from ottla.runtime import Runtime
 from ottla.structs import Node, TopicPartition
 from ottla.testing import mock_runtime
 
@@ -217,6 +218,28 @@ def test_topics_have_meters_while_they_are_here(shown):
     stats.replication_bytes_out = 3
     assert shown.read("ReplicationBytesInPerSec")[()]["Count"] == 11
     assert shown.read("ReplicationBytesOutPerSec")[()]["Count"] == 3
+
+
+def test_many_new_topics_get_their_meters_in_slices(shown, monkeypatch):
+    """Some may go before it is their turn."""
+    works = []
+    monkeypatch.setattr(topic_metrics, "NEW_IN_A_SLICE", 2)
+    monkeypatch.setattr(Runtime, "begin", lambda self, work, name: works.append(work))
+    stats = Stats()
+    replicas = SimpleNamespace(stats=stats, fetchers=SimpleNamespace(copied={}))
+    topic_metrics.of_topics(shown.registry, replicas)
+    stats.topics = {f"t{number}": TopicStats() for number in range(5)}
+
+    def topics():
+        return sum(tags != () for tags in shown.read("MessagesInPerSec"))
+
+    assert topics() == 0
+    work = works.pop()
+    next(work)
+    assert (topics(), works) == (2, [])
+    del stats.topics["t4"]
+    assert list(work) == [None]
+    assert topics() == 4
 
 
 def partition(committed, replicas=3, min_isr=2, *, is_leader=True):
