@@ -32,14 +32,14 @@ class MemberAnswers:
         self._sessions = sessions
         self._generation_for = generation_for
 
-    def tell_generation(self, group: ClassicGroup) -> None:
+    def answer_joins(self, group: ClassicGroup) -> None:
         """Answer JoinGroup with the present generation.
 
         Those who wait when the next rebalance begins, in a pause, have joined for that one.
         """
-        self._runtime.begin(self._tell(group), "answer JoinGroup of a large group")
+        self._runtime.begin(self._joins(group), "answer JoinGroup of a large group")
 
-    def _tell(self, group: ClassicGroup) -> Work[None]:
+    def _joins(self, group: ClassicGroup) -> Work[None]:
         generation_id = group.generation_id
         for number, member in enumerate(list(group.members.values()), 1):
             if member.awaiting_join is not None:
@@ -52,11 +52,11 @@ class MemberAnswers:
                 ):
                     return
 
-    def give_assignments(self, group: ClassicGroup, error: ErrorCode = ErrorCode.NONE) -> None:
+    def answer_syncs(self, group: ClassicGroup, error: ErrorCode = ErrorCode.NONE) -> None:
         """Answer SyncGroup, of those who wait now, with the assignments of now, or an error."""
-        self._runtime.begin(self._give(group, error), "answer SyncGroup of a large group")
+        self._runtime.begin(self._syncs(group, error), "answer SyncGroup of a large group")
 
-    def _give(self, group: ClassicGroup, error: ErrorCode) -> Work[None]:
+    def _syncs(self, group: ClassicGroup, error: ErrorCode) -> Work[None]:
         waiting = [
             (member, member.awaiting_sync, member.assignment)
             for member in group.members.values()

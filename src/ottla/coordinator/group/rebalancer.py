@@ -148,13 +148,13 @@ class Rebalancer(GroupRebalancer[ClassicGroup]):
         group.transition_to(GroupState.STABLE, self._clock.now_ms())
         for member in group.members.values():
             member.assignment = assignment.get(member.member_id, b"")
-        self._answers.give_assignments(group)
+        self._answers.answer_syncs(group)
 
     def refuse_assignment(self, group: ClassicGroup, error: ErrorCode) -> None:
         """There will be no assignment in this generation."""
         for member in group.members.values():
             member.assignment = b""
-        self._answers.give_assignments(group, error)
+        self._answers.answer_syncs(group, error)
 
     def resume(self, group: ClassicGroup) -> Work[None]:
         for number, member in enumerate(group.members.values(), 1):
@@ -216,7 +216,7 @@ class Rebalancer(GroupRebalancer[ClassicGroup]):
             member.is_new = False
         group.pending_sync_members.update(group.members)
         self._expect_syncs(group)
-        self._answers.tell_generation(group)
+        self._answers.answer_joins(group)
 
     def _store_empty_generation(self, group: ClassicGroup) -> None:
         """Write that all have left, again and again: no member would cause another write."""
