@@ -117,6 +117,8 @@ class ByteLog:
         self.flushed = self.segments[-1].end
         self.unflushed_count = 0
         self.is_flushing = False
+        self.is_new = False
+        """Whether this process has made it: what is known of a log of its name is of another."""
         self.has_new_names = False
         """Whether a name of the directory, or its own, may not be on the disk yet."""
 
@@ -300,7 +302,7 @@ def load_log(
         segments = [ByteSegment(disk, directory, 0, 0, now_ms)]
         segments[0].file(now_ms, is_new=True)
     log = ByteLog(disk, topic_partition, directory, segments)
-    log.has_new_names = is_new
+    log.is_new = log.has_new_names = is_new
     return log
 
 

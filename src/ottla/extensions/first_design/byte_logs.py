@@ -7,6 +7,7 @@ on disk, and the mark of a clean stop, as each of today's log directories has
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -22,10 +23,10 @@ from ottla.extensions.first_design.byte_log import (
     load_log,
     parse_directory,
 )
+from ottla.extensions.first_design.copied_ids import CopiedId, CopiedIds
 from ottla.log.flush_job import FlushJob, FsyncError
 from ottla.log.log_dir import LogDir
 from ottla.log.log_files import MAX_NAME_BYTES
-from ottla.log.offset_checkpoint import OffsetCheckpoint
 from ottla.protocol.topic_name import validate_topic_name
 from ottla.runtime import Buffer, FileRegion, Runtime, Timer
 from ottla.runtime.periodic_work import PeriodicWork
@@ -56,14 +57,15 @@ class ByteLogs:
         self.logs: dict[TopicPartition, ByteLog] = {}
         self.on_flushed: list[OnFlushed] = []
         self.on_created: OnCreated = lambda topic: None
-        self.copied: dict[TopicPartition, int] = {}
+        self.copied: dict[TopicPartition, CopiedId] = {}
         """Up to where each log is copied into a topic of today, where any is."""
         self._runtime = runtime
         self._config = config
         self._counts: dict[str, int] = {}
         self._is_stopped = False
         self._timers: list[Timer | PeriodicWork] = []
-        self._copied_ids = OffsetCheckpoint(runtime.disk, self.log_dir.file(COPIED_IDS))
+        self._writing: asyncio.Task[None] | None = None
+        self._copied_ids = CopiedIds(runtime.disk, self.log_dir.file(COPIED_IDS))
 
     # From the start to the end
 
@@ -92,7 +94,7 @@ class ByteLogs:
         """Load all logs, in the background: nothing else uses them yet."""
         log_dir, now_ms = self.log_dir, self._runtime.clock.now_ms()
         points = log_dir.read_offsets(log_dir.recovery_points) or {}
-        self.copied = log_dir.read_offsets(self._copied_ids) or {}
+        self.copied = self._copied_ids.read()
         is_clean = log_dir.is_clean
         for name in log_dir.disk.list_dir(log_dir.path):
             path = log_dir.file(name)
@@ -115,6 +117,8 @@ class ByteLogs:
         self._is_stopped = True
         self._cancel_timers()
         log_dir = self.log_dir
+        if self._writing is not None:
+            await self._writing
         try:
             if not log_dir.is_offline:
                 await self._runtime.background.run(self._flush_all)
@@ -283,12 +287,23 @@ class ByteLogs:
         return {each.topic_partition: each.flushed for each in self.logs.values()}
 
     def write_checkpoint(self) -> None:
-        """Write up to where each log is on disk, where recovery begins, and copied."""
-        if not self.log_dir.is_offline:
-            write = partial(self._write, self._points(), dict(self.copied))
-            self._runtime.background.submit(write, None, self._fail_to_write)
+        """Write up to where each log is on disk, where recovery begins, and copied.
 
-    def _write(self, points: dict[TopicPartition, int], copied: dict[TopicPartition, int]) -> None:
+        One at a time: of two that replace a file at once the second would find its data moved.
+        """
+        if not self.log_dir.is_offline and (self._writing is None or self._writing.done()):
+            write = partial(self._write, self._points(), dict(self.copied))
+            self._writing = self._runtime.scheduler.spawn(self._checkpoint(write), "checkpoint")
+
+    async def _checkpoint(self, write: Callable[[], None]) -> None:
+        try:
+            await self._runtime.background.run(write)
+        except (OSError, FsyncError) as error:
+            self._fail_to_write(error)
+
+    def _write(
+        self, points: dict[TopicPartition, int], copied: dict[TopicPartition, CopiedId]
+    ) -> None:
         self.log_dir.recovery_points.write(points)
         if copied:
             self._copied_ids.write(copied)

@@ -12,76 +12,48 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final
+from uuid import UUID
 
 from ottla.config.first_design_config import ALL_TOPICS
 from ottla.coordinator.coordinator_log import APPEND_TIMEOUT_MS
 from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.first_design.byte_log import ByteLog, directory_name
 from ottla.extensions.first_design.byte_logs import ByteLogs
+from ottla.extensions.first_design.copied_ids import CopiedId
+from ottla.extensions.first_design.copy_steps import (
+    CopyPlace,
+    CopyStep,
+    last_place,
+    some_of,
+    steps_of,
+)
 from ottla.log.log import Log
 from ottla.record.batch_builder import build_batch
-from ottla.record.compression import CompressionType, decompress
-from ottla.record.legacy_positional import (
-    HEAD_SIZES,
-    LENGTH,
-    PositionalMessage,
-    positional_messages,
-)
-from ottla.record.record import CorruptRecordError
-from ottla.record.record_batch import batches
+from ottla.record.legacy_positional import LENGTH
 from ottla.replication.partition import Partition
-from ottla.replication.replica_requests import ACKS_ALL
-from ottla.runtime import FileRegion
+from ottla.replication.replica_requests import ACKS_ALL, PartitionAppendResult
+from ottla.runtime import FileRegion, Timer
 from ottla.runtime.scheduler import pause
 from ottla.server.parts import Parts
-from ottla.structs import INTERNAL_TOPICS, TopicPartition
+from ottla.structs import INTERNAL_TOPICS, NO_EPOCH, NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
 
 HEADER: Final = "next.id."
 """Before the id of the broker whose message it is."""
 READ_BYTES: Final = 1024 * 1024
-MOST_RECORDS: Final = 500
-MOST_RECORD_BYTES: Final = 256 * 1024
 LOOK_BACK: Final = (1, 1_000)
 """In so many of the last records the last header is looked for before whole segments are read."""
-MAX_SET_BYTES: Final = 16 * 1024 * 1024
-"""A compressed set that becomes more is left out, and told: a few bytes may stand for very many."""
 READ_AT_ONCE: Final = 4
 """So many partitions at a time have what they have read, and decompressed, in memory."""
+TARGET_CHECK_MS: Final = 1_000
 FIRST_RETRY_MS: Final = 20
 LAST_RETRY_MS: Final = 1_280
 """While a broker starts it is not the controller yet, and leads nothing."""
 TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-
-
-class CopyPlace(NamedTuple):
-    """Where copying continues: at a message, behind the first `inside` of those in its set."""
-
-    id: int = 0
-    inside: int = 0
-
-    def encode(self) -> bytes:
-        return (f"{self.id}/{self.inside}" if self.inside else f"{self.id}").encode()
-
-    @classmethod
-    def decode(cls, value: bytes | None) -> CopyPlace | None:
-        """The place in a header; None for somebody else's header."""
-        first, slash, second = (value or b"").partition(b"/")
-        if not first.isdigit() or (slash and not second.isdigit()):
-            return None
-        return cls(int(first), int(second or 0))
-
-
-class CopyStep(NamedTuple):
-    """A message to be copied, or why one is left out; and where copying continues behind it."""
-
-    place: CopyPlace
-    payload: bytes | None = None
-    problem: str = ""
 
 
 class TopicCopies:
@@ -94,14 +66,23 @@ class TopicCopies:
         self._wanted = wanted
         self._kept = {*INTERNAL_TOPICS, broker.config.ottla_audit_topic}
         """Topics that the broker alone writes."""
+        self._refused: set[str] = set()
+        """Topics that the log has named as not copied."""
         self._reading = asyncio.Semaphore(READ_AT_ONCE)
         self._tasks: list[asyncio.Task[None]] = []
+        self._timer: Timer | None = None
 
     def start(self) -> None:
         """Begin with the partitions that are there; others are copied from their first message."""
         for log in self._logs.logs.values():
             self.on_flushed(log)
         self._logs.on_flushed.append(self.on_flushed)
+        self._timer = self._broker.runtime.scheduler.call_every(TARGET_CHECK_MS, self.look)
+
+    def look(self) -> None:
+        """Wake copies whose partitions of today were deleted, or have other leaders."""
+        for copy in self.copies.values():
+            copy.look()
 
     def on_flushed(self, log: ByteLog) -> None:
         """A log has more messages that may be copied."""
@@ -110,8 +91,8 @@ class TopicCopies:
             copy.news.set()
             return
         topic, number = log.topic_partition
-        target = self._wanted.get(topic, topic if ALL_TOPICS in self._wanted else None)
-        if target is None or target in self._kept:
+        target = self._target_of(topic)
+        if target is None:
             return
         where = TopicPartition(target, number)
         copy = PartitionCopy(self._broker, self._logs, log, where, self._reading)
@@ -119,10 +100,28 @@ class TopicCopies:
         name = f"copy {directory_name(log.topic_partition)}"
         self._tasks.append(self._broker.runtime.scheduler.spawn(copy.run(), name))
 
+    def _target_of(self, topic: str) -> str | None:
+        """The topic of today for one of the first design; None if it is not copied."""
+        target = self._wanted.get(topic, topic if ALL_TOPICS in self._wanted else None)
+        if target is None or target in self._kept:
+            return None
+        if topic not in self._wanted and topic in self._wanted.values():
+            if topic not in self._refused:
+                self._refused.add(topic)
+                logger.error(
+                    "%s is not copied: another topic is copied into the one of this name; give it "
+                    "another name in first.design.copied.topics",
+                    topic,
+                )
+            return None
+        return target
+
     def stop(self) -> None:
         """Copy no more; the next start continues where each has come to."""
         if self.on_flushed in self._logs.on_flushed:
             self._logs.on_flushed.remove(self.on_flushed)
+        if self._timer is not None:
+            self._timer.cancel()
         for task in self._tasks:
             task.cancel()
 
@@ -151,14 +150,20 @@ class PartitionCopy:
         self._said = ""
         self._retry_ms = FIRST_RETRY_MS
         self._read_bytes = READ_BYTES
+        self._partition: Partition | None = None
+        """The partition of today, while it is copied into, in the epoch in which it is led."""
+        self._epoch = NO_EPOCH
+        self._begun: tuple[UUID, int] | None = None
+        """Before which offset of a topic of today the headers are those of an earlier log."""
 
     async def run(self) -> None:
         """Copy until the broker stops; a failed step is tried again."""
         while True:
             try:
                 partition = await self._lead()
-                place = await self._find(partition.log)
-                await self._follow(partition, partition.leader_epoch, place)
+                # Before the search: a place that is found in one epoch may be cut off in the next.
+                self._partition, self._epoch = partition, partition.leader_epoch
+                await self._follow(await self._find(partition.log))
             except (KafkaError, OSError) as error:
                 self._say(error)
             await pause(self._broker.runtime.scheduler, self._retry_ms)
@@ -173,7 +178,18 @@ class PartitionCopy:
     def _note_progress(self) -> None:
         self._said, self._retry_ms = "", FIRST_RETRY_MS
 
+    def look(self) -> None:
+        """Wake a copy that has nothing to do, where its topic is another one, or led by others."""
+        if self._epoch != NO_EPOCH and not self._is_led:
+            self.news.set()
+
     # The target
+
+    @property
+    def _is_led(self) -> bool:
+        """Whether the partition of today is the one that was found, led in the same epoch."""
+        found = self._broker.replica_manager.partitions.get(self._target)
+        return found is self._partition and found is not None and found.leader_epoch == self._epoch
 
     async def _lead(self) -> Partition:
         """The partition of today, which this broker must lead; its topic is made."""
@@ -194,9 +210,12 @@ class PartitionCopy:
         broker, topic, own = self._broker, self._target.topic, self._broker.broker_id
         others = [each for each in broker.cache.brokers if each != own]
         followers = broker.config.default_replication_factor - 1
-        if broker.link is None or len(others) < followers:
+        if broker.link is None:
             await broker.create_topic(topic)
             return
+        if len(others) < followers:  # the controller may know more, and would let any of them lead
+            problem = f"{topic} needs {followers} other brokers, and {len(others)} are known"
+            raise KafkaError.of(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
         assignment = {
             number: (own, *(others[(number + place) % len(others)] for place in range(followers)))
             for number in range(self._logs.partition_count(self._source.topic_partition.topic))
@@ -204,19 +223,54 @@ class PartitionCopy:
         await broker.link.create_topic(topic, assignment)
 
     async def _find(self, log: Log) -> CopyPlace:
-        """Where copying continues: by the last header, else the checkpoint, else the beginning."""
-        end = log.log_end_offset
+        """Where copying continues: by the last header, else the checkpoint, else the beginning.
+
+        A log that was made again begins at its start: what is known is of another of its name.
+        """
+        source, end = self._source, log.log_end_offset
+        is_begun = self._begun is not None and self._begun[0] == log.topic_id
+        place = await self._last_header(log, end) or self._noted(log)
+        is_unknown = source.is_new and not is_begun
+        if place is not None and (is_unknown or place.id > source.flushed):
+            logger.error(
+                "%s was made again: %s has messages of an earlier one, up to its id %d, and all "
+                "of this one are copied behind them",
+                self._name,
+                self._target,
+                place.id,
+            )
+            place, is_unknown = None, True
+        if is_unknown:
+            self._begun = (log.topic_id, end)
+            self._logs.copied.pop(source.topic_partition, None)
+        return place or CopyPlace(source.start)
+
+    async def _last_header(self, log: Log, end: int) -> CopyPlace | None:
+        """The place in the last header of this log's copy; others may have written behind it."""
+        begun_id, begun = self._begun or (None, 0)
+        first_of_all = max(log.log_start_offset, begun if begun_id == log.topic_id else 0)
         starts = [each.base_offset for each in log.segments.items]
         spans = [(end - count, end) for count in LOOK_BACK]
         spans += [*zip(starts, [*starts[1:], end], strict=True)][::-1]
         for first, last in spans:
-            place = await self._last_place(log, max(first, log.log_start_offset), last)
+            place = await self._last_place(log, max(first, first_of_all), last)
             if place is not None:
                 return place
-        begin = self._source.start
-        if end:  # else it is a new one: earlier copies went into another
-            begin = self._logs.copied.get(self._source.topic_partition, begin)
-        return CopyPlace(begin)
+        return None
+
+    def _noted(self, log: Log) -> CopyPlace | None:
+        """The place in the checkpoint, if retention has deleted the records before it.
+
+        Otherwise they would be there: the topic is another one, or a power loss took them.
+        """
+        noted = self._logs.copied.get(self._source.topic_partition)
+        if (
+            noted is None
+            or noted.topic_id not in (log.topic_id, NO_UUID)
+            or noted.offset > log.log_start_offset
+        ):
+            return None
+        return CopyPlace(noted.id)
 
     async def _last_place(self, log: Log, offset: int, end: int) -> CopyPlace | None:
         """The last place in the records between two offsets."""
@@ -232,10 +286,11 @@ class PartitionCopy:
 
     # Copying
 
-    async def _follow(self, partition: Partition, epoch: int, place: CopyPlace) -> None:
+    async def _follow(self, place: CopyPlace) -> None:
         """Copy all that is there, and new records, for as long as this broker leads."""
         self._read_bytes = READ_BYTES
         while True:
+            self._led()
             self.news.clear()
             place = self._in_range(place)
             region = self._logs.read(self._source.topic_partition, place.id, self._read_bytes)
@@ -245,20 +300,22 @@ class PartitionCopy:
                 continue
             self._read_bytes = await self._bytes_to_read(region)
             async with self._reading:
-                place = await self._copy(partition, epoch, region, place)
+                place = await self._copy(region, place)
 
-    async def _copy(
-        self, partition: Partition, epoch: int, region: FileRegion, place: CopyPlace
-    ) -> CopyPlace:
+    def _led(self) -> Partition:
+        """The partition of today; KafkaError where it is another one, or led by others."""
+        if self._partition is None or not self._is_led:
+            raise KafkaError.of(ErrorCode.FENCED_LEADER_EPOCH, f"{self._target} has a new leader")
+        return self._partition
+
+    async def _copy(self, region: FileRegion, place: CopyPlace) -> CopyPlace:
         """Copy the messages of a region that begins at a place; returns the place behind them."""
         steps = steps_of(region, place)
         run = self._broker.runtime.background.run
         while found := await run(partial(some_of, steps)):
-            await self._append(partition, epoch, found)
+            await self._append(found)
             place = found[-1].place
             self._note_progress()
-            if not place.inside:
-                self._logs.copied[self._source.topic_partition] = place.id
         return place
 
     async def _bytes_to_read(self, region: FileRegion) -> int:
@@ -288,7 +345,7 @@ class PartitionCopy:
         self.left_out += 1
         logger.error("%s: %s", self._name, problem)
 
-    async def _append(self, partition: Partition, epoch: int, steps: list[CopyStep]) -> None:
+    async def _append(self, steps: list[CopyStep]) -> None:
         """Append messages in one batch, or in smaller ones where it is too large.
 
         Raises:
@@ -299,114 +356,43 @@ class PartitionCopy:
                 self._leave_out(step.problem)
         copied = [step for step in steps if step.payload is not None]
         if copied:
-            await self._append_all(partition, epoch, copied)
+            await self._append_all(copied)
 
-    async def _append_all(self, partition: Partition, epoch: int, steps: list[CopyStep]) -> None:
-        current = self._broker.replica_manager.partitions.get(self._target)
-        if current is not partition or partition.leader_epoch != epoch:
-            raise KafkaError.of(ErrorCode.FENCED_LEADER_EPOCH, f"{self._target} has a new leader")
+    async def _append_all(self, steps: list[CopyStep]) -> None:
+        topic_id = self._led().topic_id
         now_ms = self._broker.runtime.clock.now_ms()
         batch = build_batch(
             [(now_ms, None, each.payload, ((self._header, each.place.encode()),)) for each in steps]
         )
-        error = await self._appended(batch)
-        if error is ErrorCode.NONE:
+        result = await self._appended(batch)
+        place = steps[-1].place
+        if result.error is ErrorCode.NONE:
+            if not place.inside:
+                noted = CopiedId(place.id, topic_id, result.last_offset + 1)
+                self._logs.copied[self._source.topic_partition] = noted
             return
-        if error not in TOO_LARGE:
-            raise KafkaError.of(error, f"{self._target}: {error.sentence}")
+        if result.error not in TOO_LARGE:
+            raise KafkaError.of(result.error, f"{self._target}: {result.error.sentence}")
         if len(steps) == 1:
-            where = steps[0].place.encode().decode()
             size = len(steps[0].payload or b"")
             self._leave_out(
-                f"the message before {where} has {size} bytes: {self._target} refuses it"
+                f"the message before {place.encode().decode()} has {size} bytes: {self._target} "
+                "refuses it"
             )
             return
         middle = len(steps) // 2
-        await self._append_all(partition, epoch, steps[:middle])
-        await self._append_all(partition, epoch, steps[middle:])
+        await self._append_all(steps[:middle])
+        await self._append_all(steps[middle:])
 
-    async def _appended(self, batch: bytes) -> ErrorCode:
-        done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+    async def _appended(self, batch: bytes) -> PartitionAppendResult:
+        done: asyncio.Future[PartitionAppendResult] = asyncio.get_running_loop().create_future()
 
-        def respond(results: Mapping[TopicPartition, Any]) -> None:
+        def respond(results: Mapping[TopicPartition, PartitionAppendResult]) -> None:
             if not done.done():
-                done.set_result(results[self._target].error)
+                done.set_result(results[self._target])
 
         manager = self._broker.replica_manager
         records = {self._target: memoryview(bytearray(batch))}
         manager.append_records(APPEND_TIMEOUT_MS, ACKS_ALL, records, respond)
         manager.complete_delayed()  # those that wait for records need not wait longer
         return await done
-
-
-def last_place(region: FileRegion, offset: int, header: str) -> tuple[CopyPlace | None, int]:
-    """The last place in the headers of some batches, and the offset behind the batches."""
-    found: CopyPlace | None = None
-    for batch in batches(region.read()):
-        offset = batch.next_offset
-        for record in () if batch.is_control else batch.records():
-            for key, value in record.headers:
-                if key == header:
-                    found = CopyPlace.decode(value) or found
-    return found, offset
-
-
-def some_of(steps: Iterator[CopyStep]) -> list[CopyStep]:
-    """The next steps: as many as one batch may have."""
-    found: list[CopyStep] = []
-    size = 0
-    for step in steps:
-        found.append(step)
-        size += len(step.payload or b"")
-        if len(found) == MOST_RECORDS or size >= MOST_RECORD_BYTES:
-            break
-    return found
-
-
-def steps_of(region: FileRegion, place: CopyPlace) -> Iterator[CopyStep]:
-    """The messages of a region that begins at a place, up to one that is cut off by its end."""
-    data = memoryview(region.read())
-    position, skipped = 0, place.inside
-    while position + LENGTH.size <= len(data):
-        (length,) = LENGTH.unpack_from(data, position)
-        end = position + LENGTH.size + length
-        if end > len(data):
-            return
-        if length < HEAD_SIZES[0]:
-            if position:
-                return  # those before it are copied first
-            raise CorruptRecordError(f"no message begins at {place.id}")
-        following = CopyPlace(place.id + end)
-        try:
-            for entry in positional_messages(data[position:end], place.id + position):
-                yield from steps_inside(entry, following, skipped)
-        except CorruptRecordError as error:
-            yield CopyStep(
-                following, problem=f"id {place.id + position} is left out: {error.message}"
-            )
-        position, skipped = end, 0
-
-
-def steps_inside(
-    entry: PositionalMessage, following: CopyPlace, skipped: int
-) -> Iterator[CopyStep]:
-    """The message of an entry, or those of its compressed set but the first, which are skipped."""
-    if entry.codec is CompressionType.NONE:
-        yield CopyStep(following, entry.payload)
-        return
-    data = decompress(entry.codec, entry.payload, MAX_SET_BYTES)
-    last: bytes | None = None
-    count = end = 0
-    for message in positional_messages(data):
-        if message.codec is not CompressionType.NONE:
-            break
-        if last is not None and count > skipped:
-            yield CopyStep(CopyPlace(entry.position, count), last)
-        last, end, count = message.payload, message.next_position, count + 1
-    is_whole = end == len(data)
-    if last is not None and count > skipped:
-        yield CopyStep(following if is_whole else CopyPlace(entry.position, count), last)
-    if not is_whole:
-        raise CorruptRecordError(f"the set at {entry.position} is not one of messages")
-    if last is None:
-        yield CopyStep(following)

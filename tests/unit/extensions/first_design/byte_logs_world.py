@@ -8,11 +8,14 @@ from typing import Any
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.extensions.first_design.byte_logs import ByteLogs
+from ottla.record.compression import CompressionType, compress
+from ottla.runtime import FileRegion
 from ottla.runtime.scheduler import at_once
 from ottla.structs import TopicPartition
-from ottla.testing import MockRuntime, mock_runtime
+from ottla.testing import MemoryDisk, MockRuntime, mock_runtime
 
 ROOT = "/logs.first-design"
+GZIP = CompressionType.GZIP
 PAGES = TopicPartition("pages", 0)
 SETTINGS = {
     "log.dirs": "/logs",
@@ -26,6 +29,17 @@ def entry(payload: bytes, magic: int = 0, codec: int = 0) -> bytes:
     """An entry made by hand: length, magic, in magic 1 attributes, CRC of the payload, payload."""
     body = bytes([magic, *[codec] * magic]) + struct.pack(">I", zlib.crc32(payload)) + payload
     return struct.pack(">i", len(body)) + body
+
+
+def wrapped(*payloads: bytes) -> bytes:
+    """A compressed set."""
+    return entry(compress(GZIP, b"".join(map(entry, payloads))), 1, GZIP)
+
+
+def region_of(data: bytes) -> FileRegion:
+    disk = MemoryDisk()
+    disk.replace("/file", data)
+    return FileRegion(disk.open("/file"), 0, len(data))
 
 
 class ByteLogsWorld:

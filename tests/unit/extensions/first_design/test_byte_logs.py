@@ -252,6 +252,22 @@ def test_checkpoint_that_can_not_be_written(error, is_offline):
     assert world.logs.log_dir.is_offline is is_offline
 
 
+def test_one_checkpoint_is_written_at_a_time(monkeypatch):
+    """Of two that replace a file at once one would fail, which a disk must not be blamed for."""
+    world = ByteLogsWorld()
+    world.append(b"a")
+    written = []
+    monkeypatch.setattr(world.logs, "_write", lambda points, copied: written.append(points))
+    for count in (1, 2):
+        world.logs.write_checkpoint()
+        world.logs.write_checkpoint()
+        world.runtime.scheduler.run_ready()
+        assert len(written) == count
+    world.logs.write_checkpoint()
+    world.stop()
+    assert len(written) == 4
+
+
 def test_directory_that_can_not_be_read_is_offline_from_the_start():
     """The broker serves today's topics."""
     world = ByteLogsWorld()

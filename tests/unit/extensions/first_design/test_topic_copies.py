@@ -7,41 +7,20 @@ import random
 import struct
 
 import pytest
-from byte_logs_world import entry
+from byte_logs_world import entry, region_of, wrapped
 from first_design_client import LIMIT_S, SETTINGS, RawClient, part
 
 import ottla
 from ottla.errors import ErrorCode
-from ottla.extensions.first_design import topic_copies
-from ottla.extensions.first_design.topic_copies import (
+from ottla.extensions.first_design import copy_steps, topic_copies
+from ottla.extensions.first_design.copy_steps import (
     CopyPlace,
-    CopyStep,
-    last_place,
-    some_of,
     steps_of,
 )
-from ottla.record.batch_builder import build_batch
-from ottla.record.compression import CompressionType, compress
-from ottla.runtime import FileRegion
-from ottla.testing import InProcessBroker, MemoryDisk, wait_until
+from ottla.replication.replica_requests import PartitionAppendResult
+from ottla.testing import InProcessBroker, wait_until
 
 COPYING = SETTINGS | {"first_design_copied_topics": "pages:today"}
-GZIP = CompressionType.GZIP
-
-
-def wrapped(*payloads: bytes) -> bytes:
-    """A compressed set."""
-    return entry(compress(GZIP, b"".join(map(entry, payloads))), 1, GZIP)
-
-
-def region_of(data: bytes) -> FileRegion:
-    disk = MemoryDisk()
-    disk.replace("/file", data)
-    return FileRegion(disk.open("/file"), 0, len(data))
-
-
-def payloads(steps: list[CopyStep]) -> list[tuple[bytes | None, bytes]]:
-    return [(step.payload, step.place.encode()) for step in steps]
 
 
 def copied(broker: InProcessBroker, count: int, partition: int = 0) -> list[tuple[bytes, bytes]]:
@@ -122,7 +101,7 @@ def test_message_that_is_larger_than_a_read_is_copied(monkeypatch):
 @pytest.mark.parametrize("seed", range(6))
 def test_power_loss_at_any_time_leaves_no_message_out_and_copies_none_twice(seed, monkeypatch):
     """Both disks' files lose what was not synced; the copy says itself how far it has come."""
-    monkeypatch.setattr(topic_copies, "MOST_RECORDS", 3)
+    monkeypatch.setattr(copy_steps, "MOST_RECORDS", 3)
     chance = random.Random(seed)
     broker = InProcessBroker(**COPYING, log_segment_bytes=400)
     seen: list[bytes] = []
@@ -151,15 +130,15 @@ def test_power_loss_at_any_time_leaves_no_message_out_and_copies_none_twice(seed
 
 def test_append_whose_outcome_is_not_known_is_neither_lost_nor_repeated(monkeypatch):
     """Each second one fails: before it, or behind it, so that the records are there."""
-    monkeypatch.setattr(topic_copies, "MOST_RECORDS", 2)
+    monkeypatch.setattr(copy_steps, "MOST_RECORDS", 2)
     append = topic_copies.PartitionCopy._appended
     calls = itertools.count()
 
     async def append_or_fail(copy, batch):
         number = next(calls) % 4
-        if number != 1:
-            await append(copy, batch)
-        return ErrorCode.REQUEST_TIMED_OUT if number in (1, 3) else ErrorCode.NONE
+        timed_out = PartitionAppendResult(ErrorCode.REQUEST_TIMED_OUT)
+        result = timed_out if number == 1 else await append(copy, batch)
+        return timed_out if number == 3 else result
 
     monkeypatch.setattr(topic_copies.PartitionCopy, "_appended", append_or_fail)
     with InProcessBroker(**COPYING) as broker, RawClient(broker) as client:
@@ -233,7 +212,7 @@ def test_copy_whose_appends_are_refused_says_so_and_copies_all_when_they_are_tak
     caplog, monkeypatch
 ):
     """As where a topic of today lacks replicas in sync."""
-    refused = [ErrorCode.NOT_ENOUGH_REPLICAS]
+    refused = [PartitionAppendResult(ErrorCode.NOT_ENOUGH_REPLICAS)]
     append = topic_copies.PartitionCopy._appended
 
     async def refuse(copy, batch):
@@ -284,68 +263,3 @@ def test_topics_that_the_broker_alone_writes_get_no_copies():
         assert [value for value, _ in copied(broker, 1)] == [b"a"]
         copies = broker.broker.named("FirstDesign").copies.copies
         assert {topic for topic, _ in copies} == {"today"}
-
-
-def test_places_are_written_and_read():
-    """Of other headers none is a place."""
-    for place in (CopyPlace(0), CopyPlace(1250), CopyPlace(7, 3)):
-        assert CopyPlace.decode(place.encode()) == place
-    for other in (None, b"", b"x", b"1/", b"/1", b"-1", b"1/2/3"):
-        assert CopyPlace.decode(other) is None
-
-
-def test_steps_continue_in_the_middle_of_a_set_and_stop_at_a_message_that_is_cut_off():
-    """Each gives the place behind it."""
-    data = entry(b"a") + wrapped(b"b", b"c", b"d") + entry(b"e")
-    after_set = b"%d" % (len(data) - 10)
-    whole = [(b"a", b"10"), (b"b", b"10/1"), (b"c", b"10/2"), (b"d", after_set)]
-    whole.append((b"e", b"%d" % len(data)))
-
-    assert payloads([*steps_of(region_of(data), CopyPlace())]) == whole
-    assert payloads([*steps_of(region_of(data[:-1]), CopyPlace())]) == whole[:-1]
-    assert payloads([*steps_of(region_of(data[10:]), CopyPlace(10, 1))]) == whole[2:]
-    assert payloads([*steps_of(region_of(data[10:]), CopyPlace(10, 2))]) == whole[3:]
-
-
-def test_steps_are_taken_some_at_a_time(monkeypatch):
-    """By their number and by their bytes, so that no batch is very large."""
-    monkeypatch.setattr(topic_copies, "MOST_RECORDS", 2)
-    monkeypatch.setattr(topic_copies, "MOST_RECORD_BYTES", 3)
-    payloads = (b"a", b"b", b"ccc", None)
-    steps = iter([CopyStep(CopyPlace(1), payload) for payload in payloads])
-
-    assert [len(some_of(steps)) for _ in range(4)] == [2, 1, 1, 0]
-
-
-def test_damaged_messages_are_steps_that_say_so():
-    """With a length that can be, the next message is found; else those before are copied first."""
-    damaged = bytearray(entry(b"b"))
-    damaged[-1] ^= 1
-    steps = [*steps_of(region_of(entry(b"a") + damaged + entry(b"c")), CopyPlace())]
-    assert payloads(steps) == [(b"a", b"10"), (None, b"20"), (b"c", b"30")]
-    assert "position 10" in steps[1].problem
-    nested = wrapped(b"x")
-    inner = entry(compress(GZIP, nested), 1, GZIP)
-    assert "not one of messages" in next(steps_of(region_of(inner), CopyPlace())).problem
-    zeros = entry(b"a") + bytes(8)
-    assert payloads([*steps_of(region_of(zeros), CopyPlace())]) == [(b"a", b"10")]
-    with pytest.raises(ottla.KafkaError, match="no message begins at 10"):
-        list(steps_of(region_of(bytes(8)), CopyPlace(10)))
-
-
-def test_set_that_decompresses_to_very_much_is_left_out(monkeypatch):
-    """A few bytes may stand for very many."""
-    monkeypatch.setattr(topic_copies, "MAX_SET_BYTES", 100)
-    steps = [*steps_of(region_of(wrapped(b"x" * 200) + entry(b"a")), CopyPlace())]
-
-    assert [step.payload for step in steps] == [None, b"a"]
-    assert "limit of 100 bytes" in steps[0].problem
-
-
-def test_last_place_is_that_of_the_last_record_that_has_one():
-    """Records of others, and of other brokers' messages, stand between them."""
-    header = [(("next.id.7", b"10"),), (), (("next.id.7", b"no"),), (("next.id.8", b"20"),)]
-    batch = build_batch([(0, None, b"v", headers) for headers in header], base_offset=5)
-
-    assert last_place(region_of(batch), 5, "next.id.7") == (CopyPlace(10), 9)
-    assert last_place(region_of(b""), 5, "next.id.7") == (None, 5)
