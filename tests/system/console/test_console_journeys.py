@@ -10,6 +10,7 @@ from shop_in_browser import HOSTILE, START
 
 from ottla import Admin, OffsetSpec, Producer, TopicPartition
 from ottla.errors import KafkaError
+from ottla.testing import wait_until
 
 # A page is opened by a browser that a busy machine starves.
 pytestmark = pytest.mark.timeout(1200)
@@ -249,18 +250,18 @@ def test_registry_is_walked_by_links(visit):
 def test_transaction_is_ended(visit, broker):
     """By its id, as its coordinator knows it: the readers of its partition go on."""
     broker.create_topic("held", 1)
-    producer = Producer(broker.bootstrap_servers, transactional_id="stuck")
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.send("held", b"open").result()
-    page = visit("/transactions")
-    mine = page.locator(".opened li", has_text="stuck")
-    mine.locator("button.danger").click()
-    page.wait_for_selector(".message")
-    assert mine.count() == 0
-    with pytest.raises(KafkaError):
-        producer.commit_transaction()
-    producer.close()
+    with Producer(broker.bootstrap_servers, transactional_id="stuck") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("held", b"open").result()
+        page = visit("/transactions")
+        mine = page.locator(".opened li", has_text="stuck")
+        wait_until(mine.count, "the transaction of a new topic", meanwhile=page.reload)
+        mine.locator("button.danger").click()
+        page.wait_for_selector(".message")
+        assert mine.count() == 0
+        with pytest.raises(KafkaError):
+            producer.commit_transaction()
 
 
 @pytest.mark.wide
