@@ -183,7 +183,7 @@ def test_client_does_not_wait_for_what_was_given_up(client):
     assert client.closed == "HeartbeatRequest was given up"
 
 
-def test_error_within_a_long_request_closes(client, caplog, monkeypatch):
+def test_error_within_a_long_request_closes(client, caplog, monkeypatch, core_source):
     """As in a short one, which the processor sees to: nobody would answer it."""
 
     def broken(body):

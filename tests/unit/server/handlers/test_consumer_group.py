@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from apis_world import Context
 from consumer_group_world import ConsumerWorld, partitions_of
-from group_world import Reply, World
+from group_world import World
 
 from ottla.errors import ErrorCode
 from ottla.protocol.api_keys import ApiKey
@@ -15,22 +16,6 @@ from ottla.protocol.consumer_group import (
 from ottla.protocol.message import encode
 from ottla.runtime import Slices
 from ottla.server.handlers.consumer_group import ConsumerGroupHandlers
-
-
-class Context:
-    """A request's context; every answer must have bytes in the version of the request."""
-
-    client_id = "app"
-    client_host = "10.0.0.1"
-    in_sight = None
-
-    def __init__(self, api_version):
-        self.api_version = api_version
-        self.reply = Reply()
-
-    def respond(self, response):
-        encode(response, self.api_version)
-        self.reply(response)
 
 
 def heartbeat(handlers, version, **fields):
@@ -46,7 +31,7 @@ def heartbeat(handlers, version, **fields):
         }
     )
     handlers.handle_consumer_group_heartbeat(context, request)
-    return context.reply.value
+    return context.answer
 
 
 @pytest.mark.parametrize("version", [0, 1])
