@@ -278,6 +278,9 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         assert self._sink is not None, "started"
         now_ms = self.parts.runtime.clock.monotonic_ms
         began_ms = now_ms()
+        if self._queue is not None:
+            # Of records that were left out before these: a sink may keep its offsets as it puts.
+            self._queue.flush()
         try:
             with self.calls.during("put"):
                 self._sink.put(records)

@@ -704,6 +704,36 @@ def test_bytes_that_cannot_be_read_go_to_the_dead_letters(broker, worker):
     wait_until(lambda: MoodySink.got.get("reader") == ["text"], "the other record")
 
 
+def test_letters_are_there_before_the_sink_is_given_what_follows(broker, worker, monkeypatch):
+    """A sink that keeps offsets itself, in its files, would be behind a letter on its way."""
+    seen = []
+    put = MoodySink.put
+
+    def look(self, records):
+        seen.append(len(broker.records("dead-before")))
+        put(self, records)
+
+    monkeypatch.setattr(MoodySink, "put", look)
+    with Producer(broker.bootstrap_servers) as producer:
+        producer.send("before", b"\xff")
+        producer.send("before", b"text")
+    worker.create(
+        sink(
+            "late",
+            "before",
+            **{
+                "errors.tolerance": "all",
+                "errors.deadletterqueue.topic.name": "dead-before",
+                "errors.deadletterqueue.topic.replication.factor": "1",
+                "producer.override.linger.ms": "60000",
+            },
+        )
+    )
+
+    wait_until(lambda: MoodySink.got.get("late") == ["text"], "the other record")
+    assert seen[-1] == 1
+
+
 def test_outage_sends_nothing_to_the_dead_letters(broker, worker):
     """A sink whose system is down keeps its records, whatever is tolerated."""
     with Producer(broker.bootstrap_servers) as producer:
