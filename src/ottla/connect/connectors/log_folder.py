@@ -537,7 +537,9 @@ class FollowedFile:
                 return False
             self._sample_again()
         state = os.fstat(self._file.fileno())
-        self.device, self.inode = state.st_dev, state.st_ino
+        if (state.st_dev, state.st_ino) != self.identity:
+            self.close()  # the name went to another file since the look, and the next one sees it
+            return False
         self.size, self.written_ns = state.st_size, state.st_mtime_ns
         return True
 

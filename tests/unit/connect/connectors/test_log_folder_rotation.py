@@ -135,6 +135,7 @@ RENAMES = [
     rename_to_old,
     rotate_three_times,
 ]
+ONCE = [way for way in RENAMES if way is not rotate_three_times]
 COPIES = [
     copy_and_empty,
     copy_and_empty_then_longer,
@@ -236,6 +237,37 @@ def test_a_copy_that_is_made_during_a_look_is_no_new_file(
     monkeypatch.setattr(RotatedLog, "_beside", copying)
     worker.read()
     os.truncate(host.path, 0)
+    host.write(2)
+    worker.read()
+
+    assert worker.lines == host.written
+
+
+@pytest.mark.parametrize("has_older", [False, True], ids=["alone", "older"])
+@pytest.mark.parametrize("is_read", [False, True], ids=["new", "read"])
+@pytest.mark.parametrize("pattern", [PLAIN, NEXT], ids=["named", "glob"])
+@pytest.mark.parametrize("rotate", ONCE, ids=lambda way: way.__name__)
+def test_a_name_that_goes_to_another_file_behind_a_look_is_not_believed(
+    host, follow, rotate, pattern, is_read, has_older, monkeypatch
+):
+    """The file of that name was opened for the one that was looked at, and read as two files."""
+    worker = follow(pattern)
+    if is_read:
+        host.write(10)
+        worker.read()
+    if has_older:
+        rename(host) if is_read else host.beside("app.log.1").touch()
+    host.write(5)
+    lines = RotatedLog.lines
+
+    def rotated(log):
+        monkeypatch.undo()
+        rotate(host)
+        host.write(3)
+        return lines(log)
+
+    monkeypatch.setattr(RotatedLog, "lines", rotated)
+    worker.read()
     host.write(2)
     worker.read()
 
