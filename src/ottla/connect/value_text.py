@@ -20,7 +20,7 @@ import struct
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from ottla.config.config_type import format_double
@@ -34,7 +34,6 @@ from ottla.connect.data import (
     INT16,
     INT32,
     INT64,
-    MOST_DIGITS,
     MS_PER_DAY,
     STRING,
     TIME,
@@ -44,6 +43,7 @@ from ottla.connect.data import (
     SchemaAndValue,
     SchemaType,
     array_of,
+    bounded,
     decimal_of,
     map_of,
     timestamp_to_ms,
@@ -55,7 +55,7 @@ _LITERALS: Final = {
     "true": SchemaAndValue(BOOLEAN, True),
     "false": SchemaAndValue(BOOLEAN, False),
 }
-_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE]([+-]?\d+))?", re.ASCII)
+_NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _TIMES: Final = (
     (DATE, re.compile(r"\d{4}-\d\d-\d\d", re.ASCII), date.fromisoformat),
     (
@@ -83,7 +83,6 @@ _NUMERIC: Final = [
     SchemaType.FLOAT64,
 ]
 _FLOAT: Final = struct.Struct(">f")
-_LONGEST_EXPONENT: Final = 10
 
 
 def float32(value: float) -> float:
@@ -290,11 +289,11 @@ class _Reader:
 
 def as_number(text: str) -> SchemaAndValue | None:
     """A number in the smallest type that holds it; None if the text is no number."""
-    match = _NUMBER.fullmatch(text)
-    if match is None or len(match[3] or "") > _LONGEST_EXPONENT:
+    if _NUMBER.fullmatch(text) is None:
         return None
-    number = Decimal(text)
-    if abs(number.adjusted()) > MOST_DIGITS:
+    try:
+        number = bounded(Decimal(text))
+    except (ValueError, InvalidOperation):
         return None
     if number.copy_abs() <= Decimal("1e19") and number == number.to_integral_value():
         whole = int(number)
