@@ -194,7 +194,9 @@ def _existing(reader: LagReader, group_id: str) -> GroupLook:
 def group_line(look: GroupLook, seconds: Mapping[TopicPartition, float | None]) -> str:
     """`billing  Stable, 4 members, range  lag 1,204 records, 8 min 12 s behind`."""
     lag = sum(look.lag(each) or 0 for each in look.committed)
-    parts = [look.group.state, count(len(look.group.members), "member"), look.group.protocol]
+    members = count(len(look.group.members), "member")
+    who = f"{look.other_type} group" if look.other_type else members
+    parts = [look.group.state, who, look.group.protocol]
     behind = max((each for each in seconds.values() if each is not None), default=0.0)
     text = f"{look.group.group_id}  {', '.join(filter(None, parts))}  lag {count(lag, 'record')}"
     return f"{text}, {duration(round(1000 * behind))} behind" if lag else text

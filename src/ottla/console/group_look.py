@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from ottla.clients.admin.groups import DEAD
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata
 from ottla.console.lag_causes import Observations, Track
 from ottla.console.lag_history import OffsetSample
 from ottla.console.membership_log import MembershipLook
-from ottla.errors import KafkaError
-from ottla.structs import NO_EPOCH, NO_LEADER, IsolationLevel, TopicPartition
+from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import NO_EPOCH, NO_LEADER, IsolationLevel, TopicPartition, replace
 
 if TYPE_CHECKING:
-    from ottla.clients.admin.descriptions import GroupDescription
+    from ottla.clients.admin.descriptions import GroupDescription, GroupListing
     from ottla.clients.metadata import Cluster
     from ottla.console.console_cluster import ConsoleCluster
     from ottla.console.lag_causes import Rebalance
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 V = TypeVar("V")
 Committed = Mapping[TopicPartition, OffsetAndMetadata]
+
+OTHER_TYPES: Final = ("share", "streams")
+"""Groups of KIP-932 and KIP-1071: brokers list them, and describe them by requests of their own
+alone. To DescribeGroups they are Dead, as if they were not there."""
 
 
 class LogState(NamedTuple):
@@ -42,6 +47,8 @@ class GroupLook(NamedTuple):
     group: GroupDescription
     committed: Committed
     logs: Mapping[TopicPartition, LogState]
+    other_type: str = ""
+    """One of `OTHER_TYPES`, where the members are not known; else empty."""
 
     @property
     def membership(self) -> MembershipLook:
@@ -63,14 +70,30 @@ class GroupLook(NamedTuple):
 async def look_at(cluster: ConsoleCluster, group_id: str) -> GroupLook:
     """Look at a group and its logs: one request to its coordinator, three to each leader.
 
+    Where no group of consumers has the id, one of `OTHER_TYPES` is looked for among all groups.
+
     Raises KafkaError where the coordinator refuses; a group that does not exist is Dead.
     """
     described = await cluster.groups.describe_groups([group_id])
-    group = result_of(described, group_id)
+    group, other_type = result_of(described, group_id), ""
+    if group.state == DEAD and (listed := await listing_of_other(cluster, group_id)) is not None:
+        group = replace(group, state=listed.state, protocol_type=listed.protocol_type)
+        other_type = listed.type
     committed = result_of(await cluster.offsets.list_groups_offsets([group_id]), group_id)
     partitions = {*committed, *(each for m in group.members for each in m.assignment)}
     logs = await log_states(cluster, partitions)
-    return GroupLook(cluster.runtime.clock.now_ms(), group, committed, logs)
+    return GroupLook(cluster.runtime.clock.now_ms(), group, committed, logs, other_type)
+
+
+async def listing_of_other(cluster: ConsoleCluster, group_id: str) -> GroupListing | None:
+    """A share group or a streams group as brokers list it; None where there is none of the id."""
+    try:
+        listed = await cluster.groups.list_groups([], OTHER_TYPES)
+    except KafkaError as error:
+        if error.error is not ErrorCode.UNSUPPORTED_VERSION:  # older brokers have none
+            raise
+        return None
+    return next((each for each in listed if each.group_id == group_id), None)
 
 
 async def log_states(
@@ -166,6 +189,7 @@ def _observations(
         look.membership.members,
         tracks,
         rebalances,
+        knows_readers=not look.other_type,
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from ottla.clients.admin.groups import DEAD
 from ottla.console.frame import link
-from ottla.console.group_look import look_at, observations_since
+from ottla.console.group_look import OTHER_TYPES, look_at, observations_since
 from ottla.console.lag_causes import count, duration, explain
 from ottla.console.lag_collector import GroupLag, LagCollector
 from ottla.console.lag_evidence import seconds_waited, with_evidence
@@ -48,7 +49,8 @@ class GroupLine(NamedTuple):
     protocol: str
     members: int | None
     topics: Sequence[str]
-    lag: int
+    lag: int | None
+    """None for a share group, which commits no offsets."""
     seconds: float
     is_at_least: bool
     """Whether it has been behind since before the console looked."""
@@ -123,7 +125,8 @@ def group_line(
 ) -> GroupLine:
     """A group as the last look, its history and its coordinator have it."""
     lags = history.newest_lags(seen.group, seen.lag, SPARK_POINTS + LONGEST_GAP)
-    known = None if isinstance(described, KafkaError) else described
+    is_known = not isinstance(described, KafkaError) and seen.type not in OTHER_TYPES
+    known = cast("GroupDescription", described) if is_known else None
     return GroupLine(
         seen.group,
         seen.state if known is None else known.state,
@@ -131,7 +134,7 @@ def group_line(
         seen.protocol if known is None else known.protocol or seen.protocol,
         None if known is None else len(known.members),
         sorted(seen.lag),
-        seen.total,
+        seen.total if seen.lag or seen.type not in OTHER_TYPES else None,
         seen.seconds,
         seen.is_at_least,
         trend_per_s(lags),
@@ -222,7 +225,8 @@ async def group(visit: Visit) -> Data:
     return {
         "group": group_id,
         "state": look.group.state,
-        "type": "classic" if look.group.group_epoch is None else "consumer",
+        "type": type_of(look),
+        "is_described": not look.other_type,
         "protocol": look.group.protocol,
         "coordinator": look.group.coordinator.id,
         "lag": seen.lag,
@@ -244,6 +248,11 @@ async def group(visit: Visit) -> Data:
     }
 
 
+def type_of(look: GroupLook) -> str:
+    """The type of a group, as Kafka's tools name it."""
+    return look.other_type or ("classic" if look.group.group_epoch is None else "consumer")
+
+
 def group_id_of(visit: Visit) -> str:
     """The group that the address names."""
     group_id = visit.query.get("id", "") or visit.form.get("id", "")
@@ -255,7 +264,7 @@ def group_id_of(visit: Visit) -> str:
 async def existing(visit: Visit, group_id: str) -> GroupLook:
     """A look at a group; NotFound, with ids that are alike, where there is none."""
     look = await look_at(visit.cluster, group_id)
-    if look.group.state == "Dead" and not look.committed:
+    if look.group.state == DEAD and not look.committed:
         from difflib import get_close_matches  # only where there is a mistake
 
         near = get_close_matches(group_id, list(visit.cluster.part(LagCollector).groups), n=3)

@@ -69,7 +69,7 @@ class ResetPlan(NamedTuple):
 async def reset_form(visit: Visit) -> Data:
     """The form, and the plan once it is filled in; nothing is changed."""
     group_id = group_id_of(visit)
-    look = await existing(visit, group_id)
+    look = await with_offsets(visit, group_id)
     topics = sorted({each.topic for each in {*look.committed, *look.logs}})
     topic = visit.query.get("topic", "") or (topics[0] if topics else "")
     scenario, value = visit.query.get("to", ""), visit.query.get("value", "").strip()
@@ -93,6 +93,17 @@ async def reset_form(visit: Visit) -> Data:
         "plan": plan.text if plan else "",
         "shows_records": not visit.settings.hide_records and not visit.settings.masks,
     }
+
+
+async def with_offsets(visit: Visit, group_id: str) -> GroupLook:
+    """A group that commits offsets for its members alone; Refused for one of another kind."""
+    look = await existing(visit, group_id)
+    if look.other_type:
+        raise Refused(
+            f"{group_id} is a {look.other_type} group: its offsets are reset by "
+            f"kafka-{look.other_type}-groups --reset-offsets"
+        )
+    return look
 
 
 def reset_of(scenario: str, value: str) -> OffsetReset:
@@ -182,7 +193,7 @@ def command_of(group_id: str, topic: str, scenario: str, value: str) -> str:
 async def reset(visit: Visit) -> ChangeOutcome:
     """Commit the offsets of the plan that was shown, if the group has no members."""
     group_id, topic = group_id_of(visit), visit.form.get("topic", "")
-    look = await existing(visit, group_id)
+    look = await with_offsets(visit, group_id)
     if look.group.state not in IDLE_STATES:
         raise Refused(
             f"group {group_id} is {look.group.state}: offsets can be reset once its "

@@ -151,6 +151,8 @@ class Observations(Value):
     transactions: Mapping[TopicPartition, HoldingTransaction] = field(default_factory=dict)
     hot_keys: Mapping[TopicPartition, Sequence[tuple[str, int]]] = field(default_factory=dict)
     """The most frequent keys of a sample of a skewed partition, with their numbers."""
+    knows_readers: bool = True
+    """Whether brokers have told who the members are, and what each reads."""
 
     @property
     def lag(self) -> int:
@@ -259,7 +261,7 @@ def nobody_reads(seen: Observations) -> Cause | None:
 
     Programs that assign partitions by themselves commit without being members.
     """
-    if seen.state in REBALANCING_STATES:
+    if seen.state in REBALANCING_STATES or not seen.knows_readers:
         return None
     idle = [
         partition

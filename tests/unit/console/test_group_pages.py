@@ -6,7 +6,10 @@ import pytest
 from lag_world import LagWorld
 from visitor import Visitor, visit
 
+from ottla.clients.admin.descriptions import GroupListing
+from ottla.clients.admin.groups import GroupAdmin
 from ottla.console.group_pages import PlotPoint, carried, heat, thinned, trend_per_s
+from ottla.structs import replace
 
 
 @pytest.fixture
@@ -217,3 +220,70 @@ def test_plot_has_at_most_240_points():
 def test_heat_is_a_lag_against_the_worst(lag, colour):
     """Only what has no lag is cold."""
     assert heat(lag, 100) == colour
+
+
+@pytest.fixture
+def foreign(late: LagWorld, monkeypatch: pytest.MonkeyPatch) -> LagWorld:
+    """A broker that has a share group, `pickers`, and of `late/er` makes a streams group.
+
+    Apache Kafka lists such groups; to DescribeGroups they are dead.
+    """
+    describe, listing = GroupAdmin.describe_groups, GroupAdmin.list_groups
+    others = [
+        GroupListing("late/er", "streams", "Stable", "streams"),
+        GroupListing("pickers", "share", "Stable", "share"),
+    ]
+
+    async def list_groups(self, states, types=()):
+        own = [each for each in await listing(self, states) if each.group_id != "late/er"]
+        return others if types else sorted(own + others)
+
+    async def describe_groups(self, names):
+        found = await describe(self, names)
+        return {
+            name: replace(each, state="Dead", protocol_type="") if name == "late/er" else each
+            for name, each in found.items()
+        }
+
+    monkeypatch.setattr(GroupAdmin, "list_groups", list_groups)
+    monkeypatch.setattr(GroupAdmin, "describe_groups", describe_groups)
+    return late
+
+
+def test_groups_that_describe_groups_does_not_know_are_not_dead(foreign):
+    """A share group has no lag; a streams group has one, and nobody says that nobody reads."""
+
+    async def walk(visitor: Visitor) -> None:
+        rows = (await visitor.get("/groups.json")).json["rows"]
+        found = {row["group"]: (row["state"], row["lag"], row["members"]) for row in rows}
+        assert found["pickers"] == ("Stable", None, None)
+        assert found["late/er"] == ("Stable", 6, None)
+        assert "Dead" not in (await visitor.get("/groups")).text
+        share = (await visitor.get("/group.json?id=pickers")).json
+        assert (share["state"], share["type"], share["causes"]) == ("Stable", "share", [])
+        page = (await visitor.get("/group?id=pickers")).text
+        assert "kafka-share-groups --describe --members --group pickers" in page
+        assert "has read all there is" not in page
+        streams = (await visitor.get("/group.json?id=late%2Fer")).json
+        assert (streams["state"], streams["type"], streams["lag"]) == ("Stable", "streams", 6)
+        assert "nobody_reads" not in {each["rule"] for each in streams["causes"]}
+        page = (await visitor.get("/group?id=late%2Fer")).text
+        assert "This is a streams group" in page
+        assert "nobody" not in page
+        assert (await visitor.get("/group?id=neither")).status == 404
+
+    visit(foreign.servers, walk)
+
+
+@pytest.mark.parametrize("group", ["pickers", "late/er"])
+def test_offsets_of_groups_of_another_kind_are_not_reset(foreign, group):
+    """Neither by the form nor by a plan; the sentence names the command that does."""
+
+    async def walk(visitor: Visitor) -> None:
+        form = {"id": group, "topic": "late", "plan": ";0:0"}
+        asked = await visitor.get(f"/group/reset?id={group.replace('/', '%2F')}")
+        for answer in (asked, await visitor.post("/group/reset", **form)):
+            assert answer.status == 400
+            assert "-groups --reset-offsets" in answer.text
+
+    visit(foreign.servers, walk)
