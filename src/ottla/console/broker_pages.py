@@ -94,13 +94,16 @@ class BrokerSetting(NamedTuple):
 async def brokers(visit: Visit) -> Data:
     """All brokers, with their disks; and the moves of partitions that are in progress."""
     known = await visit.cluster.snapshot()
-    dirs, (moves, no_moves) = await asyncio.gather(
-        visit.cluster.log_dirs.describe_log_dirs(sorted(known.nodes)), moving(visit)
+    dirs, (moves, no_moves), is_kraft = await asyncio.gather(
+        visit.cluster.log_dirs.describe_log_dirs(sorted(known.nodes)),
+        moving(visit),
+        visit.cluster.is_kraft(),
     )
+    controller = None if is_kraft else known.controller_id
     return {
         "cluster_id": known.cluster_id,
-        "controller": known.controller_id,
-        "brokers": broker_lines(known, dirs),
+        "controller": controller,
+        "brokers": broker_lines(known, dirs, controller),
         "moves": [move_line(each, move, dirs) for each, move in sorted(moves.items())[:MOST_MOVES]],
         "move_count": len(moves),
         "no_moves": no_moves,
@@ -122,7 +125,7 @@ async def moving(visit: Visit) -> tuple[dict[TopicPartition, PartitionReassignme
         raise
 
 
-def broker_lines(known: Cluster, dirs: Dirs) -> list[BrokerLine]:
+def broker_lines(known: Cluster, dirs: Dirs, controller: int | None) -> list[BrokerLine]:
     """The live brokers, by id."""
     every = [p for topic in known.topics.values() for p in topic.partitions.values()]
     lines = []
@@ -133,7 +136,7 @@ def broker_lines(known: Cluster, dirs: Dirs) -> list[BrokerLine]:
                 node.id,
                 f"{node.host}:{node.port}",
                 node.rack or "",
-                node.id == known.controller_id,
+                node.id == controller,
                 sum(each.leader == node.id for each in every),
                 sum(node.id in each.replicas for each in every),
                 sum(node.id in each.replicas and node.id not in each.isr for each in every),
@@ -195,7 +198,7 @@ async def broker(visit: Visit) -> Data:
         "id": node.id,
         "address": f"{node.host}:{node.port}",
         "rack": node.rack or "",
-        "is_controller": node.id == known.controller_id,
+        "is_controller": node.id == known.controller_id and not await visit.cluster.is_kraft(),
         "part": part,
         "q": wanted,
         "all": shows_all,

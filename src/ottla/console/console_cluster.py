@@ -28,6 +28,7 @@ from ottla.console.places import Places
 from ottla.console.rates import Rates
 from ottla.console.refusals import NotFound
 from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.api_keys import ApiKey
 from ottla.structs import IsolationLevel, TopicPartition, replace
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class ConsoleCluster:
         self.settings = settings
         """Those of the console; no login is in them."""
         self._is_of_user = login is not None
+        self._is_kraft = False
         self.user = (login or {}).get("sasl.username", "")
         """The name of the user that is logged in; empty where the console has no logins."""
         self.schema_registry = settings.schema_registry
@@ -176,16 +178,29 @@ class ConsoleCluster:
         """The brokers and all topics, at most 30 s old, or older where they take long to ask."""
         return await self.all_topics.fresh(MAX_AGE_MS)
 
+    async def is_kraft(self) -> bool:
+        """Whether the controllers are a quorum of KRaft (KIP-500), as brokers then answer for it.
+
+        The metadata name any live broker as the controller there, as it passes requests on.
+        """
+        if not self._is_kraft:
+            broker = await self.client.any_ready(self.admin.deadline())
+            self._is_kraft = ApiKey.DESCRIBE_QUORUM in broker.versions
+        return self._is_kraft
+
     async def changed(self) -> None:
         """Ask for the metadata again, as something was changed here."""
         await self.all_topics.fresh(0)
 
+    async def topic_if_any(self, name: str) -> TopicInfo | None:
+        """A topic by its name, also one that was made a moment ago; None where there is none."""
+        if name not in (await self.snapshot()).topics:
+            await self.all_topics.fetch_one(name)
+        return self.all_topics.cluster.topics.get(name)
+
     async def topic(self, name: str) -> TopicInfo:
         """A topic by its name; NotFound, with names that are alike, where there is none."""
-        found = (await self.snapshot()).topics.get(name)
-        if found is None:  # it may be new
-            await self.all_topics.fetch_one(name)
-            found = self.all_topics.cluster.topics.get(name)
+        found = await self.topic_if_any(name)
         if found is None or found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             hidden = ", or this user may not see it" if self._is_of_user else ""
             raise NotFound(f"There is no topic {name}{hidden}.", self._near(name))

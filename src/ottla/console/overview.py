@@ -58,8 +58,10 @@ def overview(watchers: Sequence[Watcher]) -> ConsolePage:
 async def numbers(visit: Visit) -> Data:
     """How much the cluster has, and does."""
     cluster, rates = await visit.cluster.snapshot(), visit.cluster.rates
+    own = {"controller": None} if await visit.cluster.is_kraft() else {}
     return {
         **visit.cluster.once(counts),
+        **own,
         "total": rates.total(),
         "is_whole": rates.is_whole,
         "busiest": busiest(visit, cluster),

@@ -54,8 +54,7 @@ class QueryLine(NamedTuple):
 async def query_page(visit: Visit) -> Data:
     """The queries of all runs, those that run first."""
     cluster = visit.cluster
-    known = await cluster.snapshot()
-    topic = known.topics.get(PROGRESS_TOPIC)
+    topic = await cluster.topic_if_any(PROGRESS_TOPIC)
     if topic is None or not topic.available:
         return {"topic": PROGRESS_TOPIC, "is_there": False, "rows": [], "count": 0}
     partitions = [TopicPartition(PROGRESS_TOPIC, each) for each in topic.available]
