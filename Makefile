@@ -113,7 +113,7 @@ spark: $(READY)  ## real Spark: source, sink, pipelines, tables
 	$(VENV)/bin/pytest $(SPARK_TESTS) -m spark $(WORKERS)
 
 peers: $(READY)  ## Kafka's own tools, and clients and brokers of other languages (fetched into .peers)
-	$(VENV)/bin/pytest tests/peers -rs
+	OTTLA_BREADTH=full $(VENV)/bin/pytest tests/peers -rs
 	$(PY) -m benchmarks.peers.bench_kafka
 	$(PY) -m benchmarks.peers.bench_kafka_cluster
 	$(PY) -m benchmarks.peers.bench_mirror

@@ -21,6 +21,7 @@ CLASSES = {
     "cluster": "ClusterTool",
     "configs": "ConfigCommand",
     "console-consumer": "ConsoleConsumer",
+    "console-share-consumer": "ConsoleShareConsumer",
     "console-producer": "ConsoleProducer",
     "consumer-groups": "ConsumerGroupCommand",
     "consumer-perf-test": "ConsumerPerformance",
