@@ -160,6 +160,20 @@ class Checkpoints:
             if failed_dir is log_dir and (checkpoint is None or checkpoint.path == path):
                 raise error
 
+    def check_for_cut(self, log: Log, checkpoint: OffsetCheckpoint) -> None:
+        """Raise KafkaError where a checkpoint that a truncation needs was not written."""
+        try:
+            self.check(log.log_dir, checkpoint)
+        except OSError as error:
+            what = f"writing {checkpoint.path}, to truncate {log.topic_partition}"
+            raise log.log_dir.refused(error, what) from error
+
+    async def lower_log_start(self, log: Log) -> None:
+        """Return when a truncation's lower start of a log is on disk; KafkaError if it is not."""
+        self.write_log_start_offsets()
+        await self.written([log.log_dir.log_start_offsets.path])
+        self.check_for_cut(log, log.log_dir.log_start_offsets)
+
     def give_up(self) -> None:
         """Take the directories offline whose checkpoints are older than their logs."""
         for log_dir, error in list(self._unwritten.values()):
@@ -508,12 +522,16 @@ class LogManager:
 
         First the recovery point is lowered on disk: after a loss of power, a later one would cover
         unflushed batches that were written in the place of the dropped ones. Nothing is dropped if
-        `is_wanted` is false by then, because this replica has meanwhile become the leader.
+        `is_wanted` is false by then, because this replica has meanwhile become the leader. At last
+        a lowered start is on disk: a later one would cost the batches before it at the next start.
         """
         if drops(log, offset):
+            before = log.log_start_offset
             await self._lower_recovery_point(log, offset)
             if is_wanted():
                 truncate_to(log, offset)
+            if log.log_start_offset < before:
+                await self.checkpoints.lower_log_start(log)
 
     async def truncate_fully_and_start_at(
         self, log: Log, offset: int, is_wanted: Callable[[], bool] = lambda: True
@@ -531,11 +549,7 @@ class LogManager:
         assert self._lowering is not None
         # Shielded: cancelling one truncation must not end a write that others wait for.
         await asyncio.shield(self._lowering)
-        try:
-            self.checkpoints.check(log.log_dir, log.log_dir.recovery_points)
-        except OSError as error:
-            what = f"lowering the recovery point of {log.topic_partition}"
-            raise log.log_dir.refused(error, what) from error
+        self.checkpoints.check_for_cut(log, log.log_dir.recovery_points)
 
     async def _write_lowered(self) -> None:
         """Write one checkpoint for all logs that will be cut in this turn of the loop."""

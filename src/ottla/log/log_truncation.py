@@ -39,9 +39,10 @@ def truncate_to(log: Log, offset: int) -> None:
         log.producer_state_manager.delete_snapshots(lambda snapshot: snapshot > offset)
         restore_producers(log.producer_state_manager, log.segments, offset)
         if offset <= log.log_start_offset:
+            _drop_behind_first(log)
             if log.producer_state_manager.producers:
                 log.take_snapshot(offset)  # of those whose batches go
-            _replace_all(log, offset)
+            _replace_first(log, offset)
         else:
             _, gone = log.segments.split(lambda segment: segment.base_offset <= offset)
             if gone:
@@ -61,7 +62,8 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
     log.check_available()
     logger.info("%s: dropping all to start at offset %d", log.topic_partition, offset)
     with _all_or_offline(log):
-        _replace_all(log, offset)
+        _drop_behind_first(log)
+        _replace_first(log, offset)
         log.log_start_offset = log.log_end_offset = log.cleaned_offset = offset
         log.update_high_watermark(offset)
         log.lower_recovery_point(offset)
@@ -80,18 +82,27 @@ def _all_or_offline(log: Log) -> Iterator[None]:
         raise log.log_dir.offline_error() from error
 
 
-def _replace_all(log: Log, offset: int) -> None:
-    gone = [segment for segment in log.segments if segment.base_offset != offset]
-    if len(gone) < len(log.segments):
-        kept = next(segment for segment in log.segments if segment.base_offset == offset)
-        if gone:
-            log.remove_segments(gone[::-1])
-        kept.truncate_bytes(0)
-        kept.reset()
-        kept.txn_index.reset()
+def _drop_behind_first(log: Log) -> None:
+    gone = log.segments.items[:0:-1]  # the last one first: a crash must leave no hole
+    if gone:
+        log.remove_segments(gone)
+
+
+def _replace_first(log: Log, offset: int) -> None:
+    """Empty the only segment, and have it begin at an offset.
+
+    Its file is renamed: whenever the broker ends, there is one segment, and none inside another.
+    """
+    first = log.segments.first
+    first.truncate_bytes(0)
+    if first.base_offset == offset:
+        first.reset()
+        first.txn_index.reset()
     else:
+        first.file.fsync()
         segment = log.roller.segment_at(offset)
+        log.log_dir.disk.rename(first.path, segment.path)
         segment.create()
-        log.segments = Segments([*gone, segment])
-        log.remove_segments(gone[::-1])
+        log.segments = Segments([first, segment])
+        log.remove_segments([first])
     log.sync_directory()

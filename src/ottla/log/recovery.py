@@ -63,7 +63,7 @@ WINDOW_INDEX_ENTRIES: Final = 128
 
 
 def restore_producers(manager: ProducerStateManager, segments: Segments, end_offset: int) -> None:
-    """Bring the state to that of all batches before `end_offset`."""
+    """Bring the state to that of all batches before `end_offset`, without one that holds it."""
     manager.load_snapshot(segments.first.base_offset, end_offset)
     _remember_older_batches(manager, segments)
     for segment in segments.since(manager.end_offset):
@@ -78,7 +78,7 @@ def restore_producers(manager: ProducerStateManager, segments: Segments, end_off
 
 def _replay_segment(manager: ProducerStateManager, segment: LogSegment, end_offset: int) -> None:
     for position, batch in segment.headers_from(manager.end_offset):
-        if batch.base_offset >= end_offset:
+        if batch.last_offset >= end_offset:
             break
         if batch.base_offset >= manager.end_offset:
             whole = read_batch(segment.file, position, batch) if batch.is_control else batch

@@ -55,6 +55,7 @@ class LogStory:
             self.create()
         actions = [self.append] * 24 + [self.flush] * 4 + [self.roll] * 3 + [self.checkpoint] * 3
         actions += [self.shorten] * 2 + [self.truncate, self.create, self.delete, self.wait] * 2
+        actions += [self.truncate_at_start] * 2
         actions += [self.stop, self.kill, self.lose_power]
         for self.turn in range(steps):
             self.chance.choice(actions)()
@@ -124,6 +125,7 @@ class LogStory:
     def shorten(self) -> None:
         """Records are deleted, and retention takes the segments."""
         if log := self.some_log():
+            log.update_high_watermark(log.log_end_offset)
             offset = self.chance.randint(log.log_start_offset, log.log_end_offset)
             self.promise(log, start=offset)
             log.maybe_increment_log_start_offset(offset)
@@ -138,14 +140,22 @@ class LogStory:
             offset = next(batches(data.records.read())).base_offset  # or it would leave a gap
             if offset < log.log_start_offset:
                 return
-            known = self.promises[log.topic_partition]
-            self.promise(
-                log,
-                acknowledged=min(offset, known.acknowledged),
-                flushed=min(offset, known.flushed),
-            )
-            self.world.runtime.scheduler.run(self.world.manager.truncate(log, offset))
-            log.leader_epoch_cache.assign(log.leader_epoch_cache.latest_epoch + 1, offset)
+            self._truncate(log, offset)
+
+    def truncate_at_start(self) -> None:
+        """A leader without the records before which this replica has deleted all has others."""
+        if log := self.some_log():
+            start = log.log_start_offset
+            self._truncate(log, self.chance.randint(max(0, start - 4), start))
+
+    def _truncate(self, log: Log, offset: int) -> None:
+        known = self.promises[log.topic_partition]
+        end = offset if offset > log.log_start_offset else 0  # nothing is left of it
+        self.promise(
+            log, acknowledged=min(end, known.acknowledged), flushed=min(end, known.flushed)
+        )
+        self.world.runtime.scheduler.run(self.world.manager.truncate(log, offset))
+        log.leader_epoch_cache.assign(log.leader_epoch_cache.latest_epoch + 1, offset)
 
     def promise(self, log: Log, **changes) -> None:
         known = self.promises[log.topic_partition]

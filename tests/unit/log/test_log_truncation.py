@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+from contextlib import suppress
+
 import pytest
-from log_world import LogWorld, parts_of_live, read_all, values, write_eventfully
+from log_world import LogWorld, numbers, parts_of_live, read_all, values, write_eventfully
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import Log
@@ -107,7 +110,7 @@ def test_log_that_begins_anew_has_nothing_but_its_start(eventful: LogWorld, begi
     eventful.runtime.scheduler.run_ready()
     eventful.disk.sync_all()
     revision = max(segment.revision for segment in log.segments)
-    kept = [segment for segment in log.segments if segment.base_offset == begin_at]
+    kept = [segment for segment in log.segments.items[:1] if segment.base_offset == begin_at]
     truncate_fully_and_start_at(log, begin_at)
     (segment,) = log.segments
 
@@ -239,3 +242,75 @@ def test_log_without_records_is_free_for_older_epochs(eventful: LogWorld, start,
     found = log.producer_state_manager.producers
     assert known
     assert {number: each.last_sequence for number, each in found.items()} == known
+
+
+@pytest.mark.parametrize("start", [0, 47])
+def test_batch_that_holds_the_cut_may_be_sent_again(start):
+    """It goes as a whole, and a producer that has no answer yet sends it once more."""
+    world = LogWorld()
+    header = {"producer_id": 7, "producer_epoch": 0}
+    world.append(*numbers(0, 40), base_sequence=0, **header)
+    world.append(*numbers(40, 50), base_sequence=40, **header)
+    log = world.log()
+    log.maybe_increment_log_start_offset(start)
+    truncate_to(log, 45)
+    info = world.append(*numbers(40, 50), base_sequence=40, **header)
+
+    assert info.first_offset == 45
+
+
+def test_start_that_was_taken_back_is_on_disk(eventful: LogWorld):
+    """With the one of before, the next start would take the records before it for deleted ones."""
+    log = eventful.log()
+    log.maybe_increment_log_start_offset(40)
+    eventful.manager.checkpoints.write_log_start_offsets()
+    eventful.runtime.scheduler.run(eventful.manager.truncate(log, 30))
+    eventful.append(b"of another history")
+    log.flush()
+    eventful.runtime.scheduler.run_ready()
+    log = eventful.restart()
+
+    assert (log.log_start_offset, values(read_all(log))) == (30, [b"of another history"])
+
+
+@pytest.mark.parametrize("cut", ["truncate", "truncate_fully_and_start_at"])
+@pytest.mark.parametrize("offset", [27, 30])
+def test_cut_that_ends_at_any_call_of_the_disk_leaves_no_overlap(cut, offset):
+    """The records that are left lie between start and end, each at its place, and more can follow.
+
+    A new segment inside an old one hid what the old one had behind it.
+    """
+    calls: list[str] = []
+
+    def cut_until(failing: int) -> LogWorld:
+        """Cut a log on a disk that has failed from one of its calls on."""
+
+        def note(name: str, path: str) -> None:
+            calls.append(name)
+            if len(calls) > failing:
+                raise OSError(errno.EIO, name, path)
+
+        world = LogWorld()
+        write_eventfully(world)
+        world.log().maybe_increment_log_start_offset(40)
+        world.log().flush()
+        world.runtime.scheduler.run_ready()
+        world.manager.checkpoints.write_recovery_points()
+        world.runtime.scheduler.run_ready()
+        calls.clear()
+        world.disk.on_call = note
+        with suppress(KafkaError):
+            world.runtime.scheduler.run(getattr(world.manager, cut)(world.log(), offset))
+        world.disk.on_call = None
+        return world
+
+    cut_until(1000)
+    assert len(calls) < 1000
+    for failing in range(len(calls)):
+        world = cut_until(failing)
+        log = world.restart()
+        end = log.log_end_offset
+        for start in range(log.log_start_offset, end):
+            assert [each.offset for each in read_all(log, start)] == list(range(start, end))
+        world.append(b"new", epoch=50)
+        assert read_all(log)[-1].offset == end
