@@ -247,7 +247,11 @@ class Acceptor:
             if self._is_full() and self._replaceable_by(listener) is None:
                 wanted = False
             if wanted and fd not in self._watched:
-                self._served.register(fd, READABLE)
+                try:
+                    self._served.register(fd, READABLE)
+                except OSError as error:
+                    self._pause(listener, error)
+                    return
                 self._watched.add(fd)
             elif not wanted and fd in self._watched:
                 self._served.unregister(fd)

@@ -290,20 +290,20 @@ class Processor:
             self._loop.call_soon(self.drain)
 
     def _sort(self) -> None:
-        """Sort the ready connections; where some of the last turn are left, bytes can wait.
+        """Sort the ready connections; those come first that are left of the last turn.
 
-        New clients cannot, nor behind many that are ready: the backlog overflows within
+        New clients cannot wait behind many that are ready: the backlog overflows within
         milliseconds, and the kernel of a client that found no room asks again after a second.
         """
-        has_rest, ready = bool(self._readable), self._events
-        if ready and (has_rest or len(ready) > MAX_EVENTS // 2):
+        listed, ready = set(self._readable), self._events
+        if ready and (listed or len(ready) > MAX_EVENTS // 2):
             self._acceptable.update(dict.fromkeys(self._acceptor.watched))
         for fd, events in ready:
             connection = self._connections.get(fd)
             if connection is None:
                 self._acceptable[fd] = None
             elif events == IN and not connection.muted:
-                if not has_rest:
+                if connection not in listed:
                     self._readable.append(connection)
             else:
                 self._served = connection

@@ -216,6 +216,44 @@ def test_acceptor_pauses_when_descriptors_have_run_out(
     assert world.receive(client, 9) == frame(b"hello")
 
 
+@pytest.mark.parametrize("began", ["accepting", "listening"])
+def test_listener_that_the_poller_refuses_is_tried_again(
+    world: NetworkWorld,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    began: str,
+) -> None:
+    """The system has no room for it at present: its clients wait, though no other one leaves."""
+    real_register, refused = world.processor._sockets.register, []
+
+    def register(fd: int, events: int) -> None:
+        if len(refused) < 3 and fd in world.processor._acceptor:
+            refused.append(fd)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real_register(fd, events)
+
+    port = world.port
+    with caplog.at_level(logging.WARNING):
+        world.processor._acceptor._pause(world.processor.listeners[0], OSError(0, "full"))
+        monkeypatch.setattr(world.processor._acceptor, "_served", FakeServed(register, world))
+        if began == "listening":
+            port = world.processor.listen("OTHER", "127.0.0.1", 0).port
+        for _ in range(4):
+            world.advance(EXHAUSTED_PAUSE_MS)
+    assert len(refused) == 3
+    assert "PLAINTEXT for now: No space left on device" in caplog.text
+    client = world.connect(port)
+    client.send(frame(b"hello"))
+    assert world.receive(client, 9) == frame(b"hello")
+
+
+class FakeServed:
+    """The sockets of a processor, as far as the acceptor needs them, with another `register`."""
+
+    def __init__(self, register: Callable[[int, int], None], world: NetworkWorld) -> None:
+        self.register, self.unregister = register, world.processor._sockets.unregister
+
+
 def test_client_that_has_gone_before_it_was_accepted_is_passed_over(
     world: NetworkWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

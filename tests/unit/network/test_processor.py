@@ -14,9 +14,15 @@ from network_world import NetworkWorld, frame
 from ottla.errors import RemoteProtocolError
 from ottla.network.connection import Connection
 from ottla.network.frame_buffer import MAX_POOLED_BYTES, lasting
-from ottla.network.processor import TURN_LARGE_SENDS, TURN_NS
+from ottla.network.processor import (
+    RECEIVE_BYTES,
+    TURN_LARGE_SENDS,
+    TURN_NS,
+    TURN_RECEIVE_BYTES,
+)
 from ottla.network.transport import PROBE_SECONDS
 from ottla.runtime import FileRegion
+from ottla.runtime.poller import READABLE
 from ottla.testing import MemoryDisk
 
 MANY = [f"request {number}".encode() for number in range(40)]
@@ -569,6 +575,30 @@ def test_clients_with_many_requests_take_turns(new_world: object) -> None:
 
     firsts = [world.requests.index(b"%d" % number) for number in range(4)]
     assert max(firsts) <= 12
+
+
+@pytest.mark.parametrize("client_count", [1, 5])
+def test_client_that_is_reported_while_some_are_left_is_heard_behind_them(
+    world: NetworkWorld, client_count: int
+) -> None:
+    """A poller reports so many at most: it may be others whenever none is left."""
+    busy = [world.connect() for _ in range(2 * TURN_RECEIVE_BYTES // RECEIVE_BYTES)]
+    late = [world.connect() for _ in range(client_count)]
+    world.until(lambda: len(world.processor.connections) == len(busy + late))
+    fds = {each.client_port: each.transport.fileno() for each in world.processor.connections}
+    for client in busy:
+        client.send(frame(b"b" * (RECEIVE_BYTES - 4)))
+    for client in late:
+        client.send(frame(b"late"))
+    world.await_bytes(*(each.transport for each in world.processor.connections))
+
+    for clients in (busy, late, late):
+        ready = [(fds[each.getsockname()[1]], READABLE) for each in clients]
+        world.processor.drain(ready)
+    for _ in range(4):
+        world.processor.drain()
+
+    assert world.requests[len(busy) :] == [b"late"] * client_count
 
 
 def test_turn_is_bounded_in_time(new_world: object) -> None:
