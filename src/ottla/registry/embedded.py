@@ -98,7 +98,7 @@ class EmbeddedRegistry(TreeRegistry):
         self._is_session_stale = False
         self._is_showing = True
         path, disk = self._session_path, self.runtime.disk
-        data = encode_session(self.tree.nodes.ephemeral())
+        data = encode_session(self.tree.ephemeral())
         self.runtime.background.submit(
             lambda: disk.replace(path, data), lambda _: self._on_shown(), self._on_not_shown
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.registry.tree import (
     ANY_VERSION,
@@ -88,13 +88,19 @@ class TreeNode:
         )
 
 
+MAX_PATH_BYTES: Final = 0xFFFF
+
+
 @lru_cache(maxsize=1024)
 def split_path(path: str) -> tuple[str, str]:
     """Parent and name; RegistryError for text that is no path below the root."""
     parent, slash, name = path.rpartition("/")
     names = path.split("/")
-    if not slash or names[0] or "\0" in path or any(part in ("", ".", "..") for part in names[1:]):
-        raise RegistryError(f"{path!r} is not a path: it must be as /brokers/ids/0")
+    data = path.encode(errors="replace")
+    is_wrong = "\0" in path or any(part in ("", ".", "..") for part in names[1:])
+    if not slash or names[0] or is_wrong or len(data) > MAX_PATH_BYTES or data.decode() != path:
+        rule = f"it must be as /brokers/ids/0, and has {MAX_PATH_BYTES} bytes at most"
+        raise RegistryError(f"{path[:100]!r} is not a path: {rule}")
     return parent or "/", name
 
 
@@ -234,13 +240,6 @@ class NodeTree:
                 for name, child in node.children.items()
                 if not child.is_ephemeral
             ]
-
-    def ephemeral(self) -> Iterator[tuple[str, TreeNode]]:
-        """Every ephemeral node; they have no children."""
-        for path, node in self.walk():
-            for name, child in node.children.items():
-                if child.is_ephemeral:
-                    yield f"{path.rstrip('/')}/{name}", child
 
     def restore(self, path: str, node: TreeNode) -> None:
         """Put a node of a snapshot in its place."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import TypeVar
 
@@ -102,6 +102,11 @@ class SessionTree:
             for path in list(session.ephemerals):
                 self.write([Delete(path)], session)
             session.on_end()
+
+    def ephemeral(self) -> Iterator[tuple[str, TreeNode]]:
+        """Every ephemeral node."""
+        for session in self.sessions.values():
+            yield from ((path, self.nodes.find(path)) for path in session.ephemerals)
 
     def write(
         self, operations: Sequence[Operation], owner: TreeSession | None = None

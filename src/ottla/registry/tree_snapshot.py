@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Final
 from zlib import crc32
 
@@ -36,9 +37,10 @@ class TreeSnapshot:
                 self._encode(split_path(write.path)[0])
 
     def _encode(self, path: str) -> None:
-        try:
+        node = None
+        with suppress(NoNodeError):
             node = self._nodes.find(path)
-        except NoNodeError:
+        if node is None or node.is_ephemeral:
             self._frames.pop(path, None)
         else:
             self._frames[path] = frame(_encode_node(path, node))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import count
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.registry.node_tree import NodeTree, Write, WriteKind
@@ -14,26 +15,39 @@ from ottla.registry.tree_snapshot import TreeSnapshot, decode_snapshot
 PATHS = ["/a", "/b", "/a/a", "/a/b", "/a/a/a"]
 
 
-@given(st.lists(st.tuples(st.sampled_from(WriteKind), st.sampled_from(PATHS), st.booleans())))
-def test_snapshot_follows_the_writes(writes):
-    """After any of them it is what one would be that is made of the whole tree."""
+WRITES = st.tuples(st.sampled_from(WriteKind), st.sampled_from(PATHS), st.booleans())
+
+
+def operation_of(kind: WriteKind, path: str, is_ephemeral: bool) -> Create | Set | Delete:
+    if kind is WriteKind.CREATE:
+        return Create(path, b"new", is_ephemeral)
+    return Set(path, b"set") if kind is WriteKind.SET else Delete(path)
+
+
+@given(st.lists(st.lists(WRITES, min_size=1, max_size=4)))
+@example(
+    [
+        [(WriteKind.CREATE, "/a", False)],
+        [(WriteKind.DELETE, "/a", False), (WriteKind.CREATE, "/a", True)],
+    ]
+)
+def test_snapshot_follows_the_writes(multis):
+    """After any of them, alone or together, it is what one would be of the whole tree."""
     tree = NodeTree()
     snapshot = TreeSnapshot(tree)
-    for number, (kind, path, is_ephemeral) in enumerate(writes, 1):
-        operation = {
-            WriteKind.CREATE: Create(path, b"%d" % number, is_ephemeral),
-            WriteKind.SET: Set(path, b"%d" % number),
-        }.get(kind, Delete(path))
+    numbers = count(1)
 
-        def next_write(kind, path, data, number=number):
-            return Write(kind, number, 10 * number, path, data)
+    def next_write(kind, path, data):
+        number = next(numbers)
+        return Write(kind, number, 10 * number, path, data)
 
+    for writes in multis:
         with suppress(RegistryError):
-            done, _ = tree.apply_all([operation], next_write)
+            done, _ = tree.apply_all([operation_of(*each) for each in writes], next_write)
             snapshot.note(done)
 
-    copy, last_id = decode_snapshot(snapshot.encode(len(writes)))
-    assert last_id == len(writes)
+    copy, last_id = decode_snapshot(snapshot.encode(7))
+    assert last_id == 7
     assert nodes_of(copy) == nodes_of(tree)
 
 
