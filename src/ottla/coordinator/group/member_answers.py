@@ -33,7 +33,7 @@ class MemberAnswers:
         self._generation_for = generation_for
 
     def answer_joins(self, group: ClassicGroup) -> None:
-        """Answer JoinGroup with the present generation.
+        """Answer JoinGroup, of those who wait now, with the present generation.
 
         Those who wait when the next rebalance begins, in a pause, have joined for that one.
         """
@@ -41,8 +41,9 @@ class MemberAnswers:
 
     def _joins(self, group: ClassicGroup) -> Work[None]:
         generation_id = group.generation_id
-        for number, member in enumerate(list(group.members.values()), 1):
-            if member.awaiting_join is not None:
+        waiting = [(member, member.awaiting_join) for member in group.members.values()]
+        for number, (member, callback) in enumerate(waiting, 1):
+            if callback is not None and member.awaiting_join is callback:
                 self._sessions.restart(group, member)
                 group.answer_join(member, self._generation_for(group, member))
             if not number % MEMBERS_IN_A_SLICE:

@@ -144,11 +144,15 @@ class TransactionStateManager:
         is_due: Callable[[TransactionMetadata], bool],
         act: Callable[[TransactionMetadata], object],
     ) -> Work[int]:
-        """Act on each id that is due, in slices; returns how many they were."""
+        """Act on each id that is due, in slices; returns how many they were.
+
+        An id of a partition that is being loaded has no time limit yet.
+        """
         count = steps = 0
         for metadata in self.all():
             steps += 1
-            if is_due(metadata) and self.get(metadata.transactional_id) is metadata:
+            name = metadata.transactional_id
+            if is_due(metadata) and self.get(name) is metadata and not self.availability(name):
                 for_each((metadata,), act)
                 count += 1
                 steps += STEPS_OF_AN_ACT

@@ -73,6 +73,30 @@ def test_members_of_a_large_group_learn_of_their_generation_in_slices(world, wor
         }
 
 
+@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_instance_that_is_replaced_in_a_pause_waits_for_the_log(world, works, error):
+    """Its join is a new one, which is answered when the log has its new member id."""
+    joins = [world.join(instance=f"i{number}") for number in range(5)]
+    world.end_initial_delay()
+    (work,) = works
+    works.clear()
+    next(work)
+    leader = joins[0].value.member_id
+    ids = list(world.group().members)
+    world.sync(leader, 1, {each: each.encode() for each in ids})
+    assert world.state is STABLE
+    world.log.hold, world.log.error = True, error
+    back = world.join(instance="i4")
+    at_once(work)
+    assert joins[4].error is ErrorCode.FENCED_INSTANCE_ID
+    assert back.is_open
+    assert not any(each.is_open for each in joins)
+
+    world.log.release()
+    assert bool(back.error) == bool(error)
+    assert (list(world.group().members) == ids) == bool(error)
+
+
 @pytest.mark.parametrize("meanwhile", ["nothing", "leave", "sync", "rebalance"])
 def test_members_of_a_large_group_get_their_assignments_in_slices(world, works, meanwhile):
     """Each request is answered once, with what the leader has given in its generation."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
-from coordinator_world import T0, S, TransactionWorld
+from coordinator_world import T0, TIMEOUT_MS, S, TransactionWorld
 
 from ottla.coordinator.transaction import transaction_state_manager
 from ottla.coordinator.transaction.transaction_state_manager import TransactionStateManager
 from ottla.errors import ErrorCode
 from ottla.runtime.scheduler import at_once
+from ottla.structs import TxnProducer
 
 WEEK_MS = 7 * 86_400_000
 
@@ -124,3 +126,30 @@ def test_ids_are_attended_in_slices(world, monkeypatch):
 
     assert at_once(work) == 4
     assert attended == [*known[:3], known[4]]
+
+
+def test_transaction_has_its_time_also_between_two_slices_of_a_load(world, monkeypatch):
+    """Its time limit begins with its turn; what looks for those that are over may come before."""
+    monkeypatch.setattr(transaction_state_manager, "IDS_IN_A_STEP", 2)
+    names = [f"x{number}" for number in range(7)]
+    for name in names:
+        answer = world.init(transactional_id=name)
+        assert world.add(TxnProducer(name, *answer[1:]), T0) is ErrorCode.NONE
+    world.coordinator.on_resignation(0)
+    world.coordinator.on_election(0)
+    world.runtime.clock.advance(1000)
+    manager, aborted = world.coordinator.manager, []
+
+    async def abort_meanwhile() -> None:
+        while manager.is_loading:
+            aborted.append(at_once(world.coordinator.abort_timed_out()))
+            await asyncio.sleep(0)
+
+    with world.log.replicated():
+        world.runtime.scheduler.run(abort_meanwhile())
+
+    assert set(aborted) == {0}
+    assert len(aborted) > len(names) // 2
+    assert [manager.get(name).current.state for name in names] == 7 * [S.ONGOING]
+    world.runtime.clock.advance(TIMEOUT_MS + 1)
+    assert at_once(world.coordinator.abort_timed_out()) == 7
