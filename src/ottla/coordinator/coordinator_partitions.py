@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, Final, Generic, TypeVar
 
 from ottla.coordinator.coordinator_log import CoordinatorLog
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.record_batch import Record, RecordBatch, batches
 from ottla.runtime import Runtime
-from ottla.runtime.scheduler import Work
+from ottla.runtime.scheduler import Work, emptied
 
 logger = logging.getLogger(__name__)
 
@@ -74,15 +74,18 @@ class StepwiseLoader(ABC):
 
     def report(self, what: str, error: Exception) -> None:
         """Log that something cannot be read; a bug of ours is logged with its traceback."""
-        is_known = isinstance(error, KafkaError)
-        logger.error(
-            "%s of partition %d: %s is left out: %s",
-            type(self).__name__,
-            self.partition,
-            what,
-            error,
-            exc_info=None if is_known else error,
-        )
+        info = None if isinstance(error, KafkaError) else error
+        name, text = type(self).__name__, "%s of partition %d: %s is left out: %s"
+        logger.error(text, name, self.partition, what, error, exc_info=info)
+
+    def give_up(self) -> Work[None]:
+        """Stop reading, and free the tables, in slices."""
+        self._steps.close()
+        yield from emptied(self.tables())
+
+    @abstractmethod
+    def tables(self) -> Iterable[dict[Any, Any]]:
+        """The records by key; a million are no exception."""
 
     @abstractmethod
     def apply(self, record: Record, batch: RecordBatch) -> None:
@@ -111,7 +114,7 @@ class CoordinatorPartitions(Generic[LoaderT]):
 
     def __init__(self, runtime: Runtime, log: CoordinatorLog, topic_name: str) -> None:
         self._scheduler, self._clock = runtime.scheduler, runtime.clock
-        self._log = log
+        self._runtime, self._log = runtime, log
         self.last_loads_ms: deque[int] = deque(maxlen=LOADS_KEPT)
         """How long it took to read the partitions that were loaded last, in ms."""
         self._topic_name = topic_name
@@ -156,7 +159,8 @@ class CoordinatorPartitions(Generic[LoaderT]):
 
     def unload(self, partition: int) -> None:
         """This broker no longer leads the partition."""
-        self._loaders.pop(partition, None)
+        if loader := self._loaders.pop(partition, None):
+            self._runtime.begin(loader.give_up(), f"free the records of partition {partition}")
         self._loaded.discard(partition)
 
     def _begin(
@@ -190,13 +194,8 @@ class CoordinatorPartitions(Generic[LoaderT]):
                     self._scheduler.call_soon(step)
                     return
             except Exception:
-                logger.exception(
-                    "Partition %d of %s cannot be read, what lives in it has to wait: "
-                    "it is tried again in %d ms",
-                    partition,
-                    self._topic_name,
-                    retry_ms,
-                )
+                text = "Partition %d of %s cannot be read, all in it waits: tried again in %d ms"
+                logger.exception(text, partition, self._topic_name, retry_ms)
                 self._scheduler.call_later(retry_ms, try_again)
                 return
             del self._loaders[partition]

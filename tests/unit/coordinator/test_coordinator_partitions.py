@@ -5,8 +5,11 @@ from __future__ import annotations
 import struct
 from itertools import pairwise
 
+import group_world
 import pytest
+from coordinator_world import TransactionWorld
 
+from ottla.coordinator import coordinator_partitions
 from ottla.coordinator.coordinator_partitions import (
     FIRST_RELOAD_MS,
     LAST_RELOAD_MS,
@@ -14,6 +17,7 @@ from ottla.coordinator.coordinator_partitions import (
     CoordinatorPartitions,
 )
 from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime import Runtime, scheduler
 from ottla.runtime.scheduler import Work
 from ottla.testing import mock_runtime
 
@@ -31,6 +35,9 @@ class Loader:
         if self.error is not None and not self.left:
             raise self.error
         return self.left > 0
+
+    def give_up(self) -> Work[None]:
+        yield from ()
 
 
 class Log:
@@ -216,3 +223,36 @@ def test_partition_given_up_and_begun_again_is_finished_once(world):
     world.scheduler.run_ready()
 
     assert world.finished == [second]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 50])
+@pytest.mark.parametrize("coordinator", ["groups", "transactions"])
+def test_what_was_read_of_a_partition_that_is_given_up_is_freed_in_slices(
+    monkeypatch, coordinator, steps
+):
+    """There may be a million offsets, or ids; which take a part of a second."""
+    monkeypatch.setattr(scheduler, "FREED_AT_ONCE", 4)
+    monkeypatch.setattr(coordinator_partitions, "RECORDS_PER_STEP", 10)
+    found: list[Work[None]] = []
+    monkeypatch.setattr(Runtime, "begin", lambda self, work, name: found.append(work))
+    if coordinator == "groups":
+        world = group_world.World()
+        for number in range(30):
+            world.commit(1, partition=number, group=f"g{number % 7}")
+        manager = world.coordinator.manager
+    else:
+        world = TransactionWorld()
+        for number in range(30):
+            world.init(transactional_id=f"x{number}")
+        manager = world.coordinator.manager
+    world.coordinator.on_resignation(0)
+    found.clear()
+    world.coordinator.on_election(0)
+    (loader,) = manager.partitions.loaders
+    for _ in range(steps):
+        loader.step()
+    world.coordinator.on_resignation(0)
+
+    assert sum(1 for _ in found[0]) == min(10 * steps, 30) // 4
+    assert not any(loader.tables())
+    assert not loader.step()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from ottla.coordinator.coordinator_log import CoordinatorLog
 from ottla.coordinator.coordinator_partitions import StepwiseLoader
@@ -80,6 +80,11 @@ class PartitionLoader(StepwiseLoader):
         """The transaction has ended at this place, up to which the partition is read."""
         for group_id in self._transactions.pop(producer_id, ()):
             self._offsets[group_id].end_transaction(place, producer_id, is_commit)
+
+    def tables(self) -> Iterable[dict[Any, Any]]:
+        yield from (self._groups, self._consumer_groups)
+        while self._offsets:
+            yield self._offsets.popitem()[1].give_up()
 
     def apply(self, record: Record, batch: RecordBatch) -> None:
         key = decode_key(record.key or b"")

@@ -88,13 +88,8 @@ class Rebalancer(GroupRebalancer[ClassicGroup]):
 
     def prepare_rebalance(self, group: ClassicGroup, reason: str) -> None:
         """Ask all members to join again; heartbeats tell them."""
-        logger.info(
-            "Group %s in state %s with generation %d prepares a rebalance: %s",
-            group.group_id,
-            group.state.value,
-            group.generation_id,
-            reason,
-        )
+        text = "Group %s in state %s with generation %d prepares a rebalance: %s"
+        logger.info(text, group.group_id, group.state.value, group.generation_id, reason)
         previous_state = group.state
         group.transition_to(GroupState.PREPARING_REBALANCE, self._clock.now_ms())
         self._cancel_sync_timer(group)
@@ -198,20 +193,13 @@ class Rebalancer(GroupRebalancer[ClassicGroup]):
         for member in missing:
             group.remove(member.member_id)
         if missing:
-            logger.info(
-                "Group %s removed members that have not joined again: %s",
-                group.group_id,
-                named([member.member_id for member in missing]),
-            )
+            text = "Group %s removed members that have not joined again: %s"
+            logger.info(text, group.group_id, named([member.member_id for member in missing]))
 
     def _begin_generation(self, group: ClassicGroup) -> None:
         self._manager.counts.rebalances += 1
-        logger.info(
-            "Group %s has %d members in generation %d",
-            group.group_id,
-            len(group.members),
-            group.generation_id,
-        )
+        text = "Group %s has %d members in generation %d"
+        logger.info(text, group.group_id, len(group.members), group.generation_id)
         for member in group.members.values():
             member.is_new = False
         group.pending_sync_members.update(group.members)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ottla.coordinator.coordinator_partitions import StepwiseLoader
@@ -39,6 +39,9 @@ class TransactionLoader(StepwiseLoader):
 
     def end_transaction(self, marker: RecordBatch) -> None:
         """No transaction writes into this topic."""
+
+    def tables(self) -> Iterable[dict[str, bytes]]:
+        return (self._values,)
 
     def apply(self, record: Record, batch: RecordBatch) -> None:
         transactional_id = read_transactional_id(record.key or b"")
