@@ -71,6 +71,7 @@ ARROWS = {
 PARTS = {
     "src/ottla/clients/legacy/": {"registry"},
     "src/ottla/console/redriving.py": {"connect"},
+    "src/ottla/console/zookeeper_node.py": {"registry"},
     "src/ottla/cli/reassign_partitions.py": {"controller"},
     "src/ottla/cli/zookeeper_": {"registry"},
     "src/ottla/cli/users.py": {"registry", "controller"},

@@ -42,6 +42,7 @@ OTHERS = {
     "record/rows": "rows of Spark as records",
     "registry/acl_store": "ACLs as nodes, for rights and for tools",
     "registry/node_watch": "watches of nodes in ZooKeeper",
+    "registry/shown_node": "what people see of a node, for measures and for the console",
     "registry/znodes": "the texts of nodes, which are Kafka's, for looking up",
     "registry/tree_snapshot": "the bytes of a file, encoded as the tree changes",
     "registry/zookeeper*": "the tree in ZooKeeper, where a cluster has one",

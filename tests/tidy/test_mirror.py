@@ -491,6 +491,11 @@ ELSEWHERE = (
         "tables and values that the frame reads, and shows to a browser",
         "console/page console/pages console/refusals console/console_settings",
     ),
+    Elsewhere(
+        "tests/unit/console/test_registry_pages.py",
+        "a broker's nodes over HTTP, as the console asks for them",
+        "extensions/measures/registry_page",
+    ),
     Elsewhere("tests/unit/testing/test_runtime.py", "time of the runtime", "testing/virtual_loop"),
     Elsewhere("tests/unit/cli/test_main.py", "a line each", "__main__ version"),
     Elsewhere("tests/unit", "errors that every test has in hand", "errors"),

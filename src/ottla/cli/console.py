@@ -20,6 +20,7 @@ from ottla.cli.options import (
 )
 from ottla.cli.property_files import command_settings
 from ottla.config.jaas import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from ottla.errors import ConfigError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -36,6 +37,7 @@ OF_ONE_USER: Final = {"sasl.jaas.config", "sasl.username", "sasl.password"}
 NOT_WITH_LOGIN: Final = {
     "connect": "a worker of Connect has no ACLs, so it is not for --login",
     "metrics": "a broker's metrics have no ACLs, so not with --login",
+    "zookeeper": "its nodes have no ACLs of Kafka's, so not with --login",
     "webhook": "alerts are those that a user may see, so not with --login",
 }
 
@@ -158,6 +160,12 @@ def add_sources(parser: ArgumentParser) -> None:
         "The metrics of a broker, as http://127.0.0.1:9404/metrics: a page has them then. "
         "http://NAME:PASSWORD@HOST:PORT/metrics where it asks for both; may be repeated.",
     )
+    parser.add_argument(
+        "--zookeeper",
+        metavar="CONNECT",
+        help="The ZooKeeper of the brokers, as localhost:2181/chroot: the page of the registry "
+        "shows its nodes; else those that an Ottla broker shows beside its metrics.",
+    )
     add_repeated(
         parser,
         "--alert",
@@ -207,6 +215,7 @@ def settings_of(arguments: Namespace) -> ConsoleSettings:
         metrics=tuple(arguments.metrics),
         alerts=alert_limits(arguments.alert),
         webhook=arguments.webhook or "",
+        zookeeper=zookeeper_address(arguments.zookeeper or ""),
         report=arguments.report or "",
     )
 
@@ -270,6 +279,18 @@ def alert_limits(given: list[str]) -> dict[str, int]:
             raise UsageError(f"--alert {each}: takes RULE=NUMBER or RULE=off, of {known}")
         found[rule] = -1 if limit == "off" else int(limit)
     return found
+
+
+def zookeeper_address(text: str) -> str:
+    """The text of `--zookeeper`; UsageError where it names no servers."""
+    from ottla.config.zookeeper_config import parse_connect
+
+    try:
+        if text:
+            parse_connect("--zookeeper", text)
+    except ConfigError as error:
+        raise UsageError(error.message) from None
+    return text
 
 
 def check_url(option: str, url: str) -> None:

@@ -46,9 +46,11 @@ class ConsoleSettings(Value, frozen=True):
     """The URL to which alerts are sent; empty for none."""
     report: str = ""
     """The HTML file that a run of a pipeline or of a site writes; empty for none."""
+    zookeeper: str = ""
+    """The ZooKeeper whose tree the page of the registry shows, as `host:2181/chroot`; empty for
+    the registry that brokers show beside their metrics."""
     schema_registry: str = ""
     """The URL of a schema registry, by whose schemas values are read; empty for none."""
-
     protobuf: tuple[ProtobufTopics, ...] = ()
     """Topics whose values are messages of Protocol Buffers."""
 

@@ -1,4 +1,4 @@
-"""The tree of the registry, a node at a time, as a broker shows it at its `metrics.listener`."""
+"""The tree of the registry, a node at a time: from a broker's `metrics.listener`, or ZooKeeper."""
 
 from __future__ import annotations
 
@@ -47,20 +47,28 @@ class PathPart(NamedTuple):
 
 def is_there(settings: ConsoleSettings) -> bool:
     """Users with rights of their own do not see it, as nothing in it is any user's alone."""
-    return bool(settings.metrics) and not settings.has_login
+    return bool(settings.metrics or settings.zookeeper) and not settings.has_login
 
 
 async def registry(visit: Visit) -> Data:
     """One node, the way to it, and its children."""
     path = visit.query.get("path", "") or "/"
-    url, node = await first_node(visit, path)
+    if connect := visit.settings.zookeeper:
+        # kazoo takes a third of the console's start, and few consoles ask a ZooKeeper.
+        from ottla.console.zookeeper_node import zookeeper_node
+
+        ask = partial(zookeeper_node, connect, path)
+        source, node = f"ZooKeeper at {connect}", await visit.cluster.limits.calls.run(ask)
+    else:
+        url, node = await first_node(visit, path)
+        source = shown_url(url)
     base = path.rstrip("/")
     return {
         "path": path,
         "way": way_to(path),
         "node": {name: value for name, value in node.items() if name != "children"},
         "children": [PathPart(each, f"{base}/{each}") for each in node["children"]],
-        "broker": shown_url(url),
+        "broker": source,
     }
 
 

@@ -1,10 +1,10 @@
-"""Nodes of the registry over HTTP: their paths, and values that are hidden."""
+"""Nodes of the registry as they are shown: their paths, and values that are hidden."""
 
 from __future__ import annotations
 
 import pytest
 
-from ottla.extensions.measures.registry_page import data_text, is_path
+from ottla.registry.shown_node import data_text, is_path
 
 SECRET = b'{"version":1,"config":{"SCRAM-SHA-512":"salt=c2FsdA==,stored_key=a2V5"}}'
 
@@ -13,6 +13,7 @@ SECRET = b'{"version":1,"config":{"SCRAM-SHA-512":"salt=c2FsdA==,stored_key=a2V5
     ("path", "data", "text"),
     [
         ("/config/users/ann", SECRET, '{"version": 1, "config": {"SCRAM-SHA-512": "[hidden]"}}'),
+        ("/kafka/config/users/ann", b"no json", "[hidden]"),
         ("/config/users/ann/clients/x", b"no json", "[hidden]"),
         ("/delegation_token/tokens/x", b'{"version":"s","hmac":["k"]}', None),
         ("/config/brokers/0", b"[1]", "[hidden]"),
