@@ -10,7 +10,9 @@ import io
 import socket
 import ssl
 from base64 import b64encode
+from concurrent.futures import Future
 from http.client import HTTPConnection, HTTPException
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -130,15 +132,36 @@ def left_s(deadline: Deadline) -> float:
 
 
 def connected(host: str, port: int, deadline: Deadline) -> socket.socket:
-    """A connection to the first address of a host that takes one."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    *others, last = [str(each[4][0]) for each in found]
-    for address in others:
+    """A connection to the first address of a host that takes one.
+
+    Each has its share of the time: the first may be of a network that answers nothing.
+    """
+    *others, last = addresses_of(host, port, deadline)
+    for count, address in enumerate(others):
         try:
-            return socket.create_connection((address, port), left_s(deadline))
+            share_s = left_s(deadline) / (len(others) + 1 - count)
+            return socket.create_connection((address, port), share_s)
         except OSError:
             continue
     return socket.create_connection((last, port), left_s(deadline))
+
+
+def addresses_of(host: str, port: int, deadline: Deadline) -> list[str]:
+    """The addresses of a host; TimeoutError where they are not known by the deadline.
+
+    Nothing ends a look-up of the system, so that a thread is left behind with it.
+    """
+    found: Future[list[str]] = Future()
+
+    def look_up() -> None:
+        try:
+            entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found.set_result([str(each[4][0]) for each in entries])
+        except Exception as error:
+            found.set_exception(error)
+
+    Thread(target=look_up, name=f"ottla-addresses-of-{host}", daemon=True).start()
+    return found.result(left_s(deadline))
 
 
 def shown_url(url: str) -> str:

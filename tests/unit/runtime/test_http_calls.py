@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
+from unittest.mock import Mock
 
 import pytest
 
@@ -141,3 +143,49 @@ def test_proxy_of_the_environment_is_not_asked(address, monkeypatch):
     """The password of the address would go there."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     assert read_text(CLOCK, f"{address}/short", 100, 5) == "all"
+
+
+def test_call_ends_though_the_name_is_still_looked_up(monkeypatch):
+    """The system may ask name servers for half a minute, and cannot be told to stop."""
+    is_over, was_asked = threading.Event(), threading.Event()
+
+    def look_up(host: str, port: int, **_: object) -> list[object]:
+        was_asked.set()
+        is_over.wait()
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    try:
+        with pytest.raises(CallError, match=r"timed out: no whole answer in 0.1 s"):
+            read_text(CLOCK, "http://host.test/metrics", 100, 0.1)
+        assert was_asked.is_set()
+    finally:
+        is_over.set()
+
+
+@pytest.mark.parametrize("error", [socket.gaierror(-2, "Name or service not known"), ValueError()])
+def test_name_that_is_not_known_is_the_reason(monkeypatch, error):
+    """The other thread has the error."""
+    monkeypatch.setattr(socket, "getaddrinfo", Mock(side_effect=error))
+
+    with pytest.raises(CallError, match=r"not known|ValueError"):
+        read_text(CLOCK, "http://host.test/metrics", 100, 5)
+
+
+def test_address_that_answers_nothing_leaves_time_for_the_next(address, monkeypatch):
+    """A host may have one of a network to which there is no way."""
+    real_connect, shares = socket.create_connection, []
+
+    def connect(place: tuple[str, int], timeout_s: float) -> socket.socket:
+        shares.append(timeout_s)
+        if place[0] != "127.0.0.1":
+            raise TimeoutError
+        monkeypatch.undo()  # of the look-up, which the call makes once more
+        return real_connect(place, timeout_s)
+
+    found = [(0, 0, 0, "", (each, 0)) for each in ("2001:db8::1", "192.0.2.1", "127.0.0.1")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(socket, "create_connection", connect)
+
+    assert read_text(CLOCK, f"{address}/short", 100, 30) == "all"
+    assert [limit <= share for share, limit in zip([10, 15, 30], shares, strict=True)] == 3 * [True]
