@@ -28,6 +28,7 @@ from ottla.protocol.header import encode_request
 from ottla.protocol.message import Request, request_class
 from ottla.protocol.types import Array, Bytes, Field, Fixed, Float64, Records, String, StructType
 from ottla.runtime import Buffer, File
+from ottla.runtime.serving_loop import SharedSelector
 from ottla.security.principal import KafkaPrincipal
 from ottla.testing import InProcessBroker
 
@@ -39,6 +40,8 @@ BITS = {"b": 7, "h": 15, "i": 31, "q": 63}
 WITHOUT = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 """The login is fuzzed by a test of its own."""
 SETTLE_TURNS = 3
+MOST_TURNS = 100_000
+"""Of the loop, for one request: ten times those of the largest."""
 MAX_FRAME_BYTES = 100 * 1024 * 1024
 """As `socket.request.max.bytes` has it."""
 
@@ -189,8 +192,10 @@ class Watch:
             return  # the processor does not receive it
         await asyncio.sleep(0)  # so that the request has a step of its own
         asyncio.get_running_loop().call_soon(client.hand_over, apis, frame)
-        idle = 0
+        idle = turns = 0
         while idle < SETTLE_TURNS:
+            turns += 1
+            assert turns < MOST_TURNS, f"{frame[:40].hex(' ')}... is still worked on"
             await asyncio.sleep(0)
             self.broker.broker.replica_manager.complete_delayed()
             idle = idle + 1 if apis.slices.is_idle else 0
@@ -199,21 +204,27 @@ class Watch:
 
 @contextmanager
 def steps_measured(watch: Watch, measure: Callable[[Callable[[], None]], float]) -> Iterator[None]:
-    """Have the worst step of the broker's loop noted, as `measure` sees it."""
-    run = events.Handle._run
+    """Have the worst step of the broker's loop noted, as `measure` sees it.
+
+    A step is a callback, or a turn of the processor, which the loop's wait calls.
+    """
+    run, serve = events.Handle._run, SharedSelector._serve
     thread = watch.broker.run(current_thread())
 
-    def measured(handle: events.Handle) -> None:
-        if threading.get_ident() != thread:
-            run(handle)
-        else:
-            watch.worst = max(watch.worst, measure(lambda: run(handle)))
+    def measured(step: Callable[..., None]) -> Callable[..., None]:
+        def do(*arguments: object) -> None:
+            if threading.get_ident() != thread:
+                step(*arguments)
+            else:
+                watch.worst = max(watch.worst, measure(lambda: step(*arguments)))
 
-    events.Handle._run = measured
+        return do
+
+    events.Handle._run, SharedSelector._serve = measured(run), measured(serve)
     try:
         yield
     finally:
-        events.Handle._run = run
+        events.Handle._run, SharedSelector._serve = run, serve
 
 
 async def current_thread() -> int:
