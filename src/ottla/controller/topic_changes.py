@@ -375,10 +375,10 @@ async def _each(
     results: dict[str, U | KafkaError] = {}
     for item in items:
         name = name_of(item)
-        if counts[name] > 1:
-            results[name] = KafkaError(
-                ErrorCode.INVALID_REQUEST, f"topic {name!r} is there {counts[name]} times"
-            )
+        if counts[name] > 1 and name not in results:
+            text = f"topic {name!r} is there {counts[name]} times"
+            results[name] = KafkaError(ErrorCode.INVALID_REQUEST, text)
+        if name in results:
             continue
         try:
             results[name] = await operation(item)

@@ -9,7 +9,7 @@ handlers and checks of rights need not know of it. The connection stays muted me
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from functools import cache
@@ -90,8 +90,12 @@ class Slicing(NamedTuple):
             setattr(body, self.entries[0], entries)
         if self.named_by and len(entries) > 1:
             repeated, entries = apart(entries, self.named_by)
-            if repeated:
-                yield repeated
+            together: list[Any] = []
+            for number, same in enumerate(repeated, 1):
+                together += same
+                if len(together) >= self.most or number == len(repeated):
+                    yield together
+                    together = []
         if len(self.entries) == 1:
             for place in range(0, len(entries), self.most):
                 yield entries[place : place + self.most]
@@ -179,16 +183,13 @@ def once(entries: list[Any], lists: tuple[str, ...]) -> list[Any]:
     return list(found.values())
 
 
-def apart(entries: list[Any], named_by: tuple[str, ...]) -> tuple[list[Any], list[Any]]:
-    """The entries whose names are there more than once, and the others."""
-    names = [entry if type(entry) is str else attrgetter(*named_by)(entry) for entry in entries]
-    counts = Counter(names)
-    if len(counts) == len(entries):
-        return [], entries
-    repeated = [entry for entry, name in zip(entries, names, strict=True) if counts[name] > 1]
-    return repeated, [
-        entry for entry, name in zip(entries, names, strict=True) if counts[name] == 1
-    ]
+def apart(entries: list[Any], named_by: tuple[str, ...]) -> tuple[list[list[Any]], list[Any]]:
+    """The entries of each name that is there more than once, and the others."""
+    name_of, found = attrgetter(*named_by), defaultdict[Any, list[Any]](list)
+    for entry in entries:
+        found[entry if type(entry) is str else name_of(entry)].append(entry)
+    groups = found.values()
+    return [same for same in groups if len(same) > 1], [one for one, *more in groups if not more]
 
 
 @cache

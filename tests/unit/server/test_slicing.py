@@ -269,9 +269,21 @@ def test_entries_that_share_a_name_are_in_one_slice():
     (slicing, _) = SLICED[ApiKey.DELETE_TOPICS]
     slices = list(slicing.cut(DeleteTopicsRequest(topic_names=names)))
 
-    assert slices[0] == ["t3", "t70", "t3", "t70"]
+    assert slices[0] == ["t3", "t3", "t70", "t70"]
     assert sorted(chain(*slices)) == sorted(names)
     assert max(map(len, slices)) <= slicing.most
+
+
+@pytest.mark.parametrize("repetitions", [2, 3, 30])
+def test_many_entries_that_share_names_are_not_all_in_one_slice(repetitions):
+    """Two of each of ten thousand names were handled in one step of the loop."""
+    names = [f"t{number % 400}" for number in range(400 * repetitions)]
+    (slicing, _) = SLICED[ApiKey.DELETE_TOPICS]
+    slices = list(slicing.cut(DeleteTopicsRequest(topic_names=names)))
+
+    assert sorted(chain(*slices)) == sorted(names)
+    assert max(map(len, slices)) < slicing.most + repetitions
+    assert sum(len(set(part)) for part in slices) == 400
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -219,12 +219,13 @@ class ConfigsHandler:
         """Alter one resource after the other; one that is there twice is not touched."""
         counts = Counter((each.resource_type, each.resource_name) for each in resources)
         outcomes: list[tuple[R, KafkaError | None]] = []
+        text = "a resource must be there once in a request"
+        repeated = KafkaError(ErrorCode.INVALID_REQUEST, text)
         for resource in resources:
+            if counts[resource.resource_type, resource.resource_name] > 1:
+                outcomes.append((resource, repeated))
+                continue
             try:
-                if counts[resource.resource_type, resource.resource_name] > 1:
-                    raise KafkaError(
-                        ErrorCode.INVALID_REQUEST, "a resource must be there once in a request"
-                    )
                 await alter(resource)
             except KafkaError as error:
                 outcomes.append((resource, error))
