@@ -20,6 +20,7 @@ from benchmarks.bench_large_states import (
     put_large_group,
     topics_known,
 )
+from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer.consumer_member import MemberDetails
 from ottla.coordinator.group.consumer.group_changes import GroupChanges
 from ottla.coordinator.group.offsets import CommittedOffset
@@ -321,7 +322,7 @@ async def put_consumers(broker: Parts, count: int) -> None:
     """Members that have joined since the last target was made."""
     coordinator = broker.coordinators.groups
     rebalancer = coordinator.consumer_rebalancer
-    group = coordinator.manager.create_consumer_group("consumers")
+    group = coordinator.manager.add_consumer_group(ConsumerGroup("consumers"))
     details = MemberDetails("app", "/10.0.0.1", topic_names=SUBSCRIBED, rebalance_timeout_ms=1000)
     changes = GroupChanges(group)
     for number in range(count):

@@ -8,13 +8,19 @@ import pytest
 from request_fuzzer import Watch, calls, steps_measured
 
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
+from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer.consumer_member import MemberDetails
 from ottla.coordinator.group.consumer.group_changes import GroupChanges
 from ottla.coordinator.group.member_metadata import MemberMetadata, SupportedProtocol
-from ottla.protocol.consumer_group import ConsumerGroupDescribeRequest
+from ottla.protocol.consumer_group import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+)
+from ottla.protocol.consumer_protocol import encode_assignment
 from ottla.protocol.group import DescribeGroupsRequest, FindCoordinatorRequest
 from ottla.protocol.header import encode_request
 from ottla.security.principal import KafkaPrincipal
+from ottla.structs import TopicPartition
 from ottla.testing import InProcessBroker, wait_until, wait_until_async
 
 if TYPE_CHECKING:
@@ -29,6 +35,7 @@ MOST_CALLS = {
     "describe the other": 100_000,
     "unload": 80_000,
     "load": 400_000,  # the record of all members is decoded: short calls
+    "upgrade": 1_600_000,  # one batch has three records of each, which the kernel encodes
 }
 """Of functions in one step, the built-in ones among them: some 20 ms."""
 
@@ -54,7 +61,7 @@ async def fill(broker: InProcessBroker) -> None:
     for number in range(MEMBERS):
         classic.add(member(number))
     classic.state, classic.protocol_name = GroupState.STABLE, "range"
-    changes = GroupChanges(groups.manager.create_consumer_group("consumers"))
+    changes = GroupChanges(groups.manager.add_consumer_group(ConsumerGroup("consumers")))
     for number in range(MEMBERS):
         details = MemberDetails("app", "/10.0.0.1", topic_names=("t",), rebalance_timeout_ms=1)
         each = groups.consumer_rebalancer.new_member(f"m{number}", details)
@@ -66,7 +73,8 @@ async def fill(broker: InProcessBroker) -> None:
 @pytest.fixture
 def broker() -> Iterator[InProcessBroker]:
     """A coordinator of a large group of either protocol."""
-    with InProcessBroker() as broker:
+    with InProcessBroker(group_consumer_migration_policy="bidirectional") as broker:
+        broker.create_topic("t")
         frame = encode_request(1, 1, "app", FindCoordinatorRequest(key="classic"))[4:]
         Watch(broker).send(frame, ADMIN)
         groups = broker.broker.coordinators.groups
@@ -114,13 +122,27 @@ class Life:
     def all_answered(self) -> bool:
         return len(self.answers) == MEMBERS
 
+    def upgrade(self) -> None:
+        """A member of the newer protocol joins a group whose members have a partition each."""
+        for number, each in enumerate(self.group.members.values()):
+            each.assignment = encode_assignment([TopicPartition("t", number)], 0)
+        join = ConsumerGroupHeartbeatRequest(
+            group_id="classic",
+            member_id="new",
+            member_epoch=0,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        )
+        self.ask("upgrade", join, 1)
+
 
 async def call(act: Callable[[], object]) -> None:
     act()
 
 
 def test_no_step_is_long_in_the_life_of_a_large_group(broker):
-    """It rebalances, is described, and moves to another coordinator and back."""
+    """It rebalances, is described, moves to another coordinator and back, and is migrated."""
     life = Life(broker)
     rebalancer, group = life.groups.rebalancer, life.group
     broker.run(call(lambda: rebalancer.prepare_rebalance(group, "a test wants it")))
@@ -143,5 +165,8 @@ def test_no_step_is_long_in_the_life_of_a_large_group(broker):
     assert group.is_in(GroupState.DEAD)
     loaded = {each.group_id: len(each.members) for each in life.groups.manager.groups()}
     assert loaded == {"classic": MEMBERS, "consumers": MEMBERS}
+    life.group = life.groups.manager.group("classic")
+    life.upgrade()
+    assert len(life.groups.manager.consumer_group("classic").members) == MEMBERS + 1
     too_long = {name: most for name, most in life.worst.items() if most > MOST_CALLS[name]}
     assert not too_long

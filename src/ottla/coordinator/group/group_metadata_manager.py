@@ -239,10 +239,9 @@ class GroupMetadataManager:
         group.owed_tombstones = dict.fromkeys(before.tombstone_keys())
         return group
 
-    def create_consumer_group(self, group_id: str) -> ConsumerGroup:
-        """Create a consumer group; it takes the offsets of a classic group that it replaces."""
-        group = ConsumerGroup(group_id)
-        before = self.classic_group(group_id)
+    def add_consumer_group(self, group: ConsumerGroup) -> ConsumerGroup:
+        """Keep a consumer group; it takes the offsets of a classic group that it replaces."""
+        before = self.classic_group(group.group_id)
         if before is not None:
             group.offsets = before.offsets
             group.group_epoch = before.generation_id

@@ -7,6 +7,7 @@ from group_world import Reply, World
 
 from ottla.coordinator.group import deletion
 from ottla.coordinator.group.classic_group import ClassicGroup
+from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.deletion import TOMBSTONE_BYTES_PER_BATCH, Deletion
 from ottla.coordinator.group.group import NOBODY
 from ottla.coordinator.group.offsets import CommittedOffset, OffsetsWrite
@@ -124,7 +125,7 @@ def test_group_that_has_another_protocol_meanwhile_keeps_its_records(world):
     world.log.hold = True
     answers: list[ErrorCode] = []
     manager.delete_offsets(manager.group("g"), PARTITIONS, answers.append)
-    manager.create_consumer_group("g")
+    manager.add_consumer_group(ConsumerGroup("g"))
     count = len(world.log.records())
     world.log.hold = False
     world.log.release()

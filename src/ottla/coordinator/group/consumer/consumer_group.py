@@ -298,7 +298,7 @@ class ConsumerGroup(Group):
     def _own(self, member_id: str, partitions: AssignedPartitions) -> None:
         for topic_id, numbers in partitions.topics.items():
             owners = self._owners[topic_id]
-            assert numbers.isdisjoint(owners), "a partition has an owner already"
+            assert owners.keys().isdisjoint(numbers), "a partition has an owner already"
             owners.update(dict.fromkeys(numbers, member_id))
 
     def _free(self, member_id: str, partitions: AssignedPartitions) -> None:
@@ -314,7 +314,7 @@ class ConsumerGroup(Group):
 def _free_numbers(
     numbers: frozenset[int], owners: Mapping[int, str], member_id: str
 ) -> Iterable[int]:
-    if numbers.isdisjoint(owners):
+    if owners.keys().isdisjoint(numbers):  # a set would look at all owners
         return numbers
     return (number for number in numbers if owners.get(number, member_id) == member_id)
 

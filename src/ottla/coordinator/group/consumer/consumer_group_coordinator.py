@@ -122,10 +122,13 @@ class ConsumerGroupCoordinator:
     ) -> Work[None]:
         if request.subscribed_topic_regex:  # before anything has changed
             yield from self._rebalancer.matches.matching(request.subscribed_topic_regex)
-            error = self._manager.availability(request.group_id)
-            if error:
-                raise KafkaError(error, "The group has moved to another coordinator.")
+            self._check_here(request.group_id)
         is_join = request.member_epoch == JOIN_EPOCH
+        while is_join and (classic := self._manager.classic_group(request.group_id)):
+            if classic.is_empty:
+                break
+            yield from self._migration.upgrade(classic)
+            self._check_here(request.group_id)
         changes, member = self._join(request, client) if is_join else self._update(request, client)
         member.in_sight = client.in_sight
         before = member.current
@@ -143,6 +146,12 @@ class ConsumerGroupCoordinator:
             answer.assignment = response_assignment(member.current.assigned)
         self._store(changes, answer, respond)
 
+    def _check_here(self, group_id: str) -> None:
+        """Whether the group can be changed here, after a pause."""
+        error = self._manager.availability(group_id)
+        if error:
+            raise KafkaError(error, "The group has moved to another coordinator.")
+
     def _update(
         self, request: ConsumerGroupHeartbeatRequest, client: ClientContext
     ) -> tuple[GroupChanges, ConsumerMember]:
@@ -157,7 +166,7 @@ class ConsumerGroupCoordinator:
         self, request: ConsumerGroupHeartbeatRequest, client: ClientContext
     ) -> tuple[GroupChanges, ConsumerMember]:
         """A new member, or one that gave up its partitions and may get them back."""
-        group = self._group_to_join(request.group_id)
+        group = self._manager.consumer_group(request.group_id)
         known = find_rejoining(group, request)
         details = MemberDetails(client.client_id, client.client_host, request.instance_id)
         if known is not None:
@@ -165,7 +174,8 @@ class ConsumerGroupCoordinator:
         details = updated_details(details, request, client)
         if group is None or known is None:
             self._rebalancer.check_room(0 if group is None else len(group.members))
-            changes = GroupChanges(group or self._manager.create_consumer_group(request.group_id))
+            new = group or self._manager.add_consumer_group(ConsumerGroup(request.group_id))
+            changes = GroupChanges(new)
             member = self._rebalancer.new_member(request.member_id, details)
             changes.add_member(member)
             logger.info("Member %s joins group %s", member.member_id, request.group_id)
@@ -183,13 +193,6 @@ class ConsumerGroupCoordinator:
         changes.update_details(member, details)
         logger.info("Member %s replaces %s", member.member_id, known.member_id)
         return changes, member
-
-    def _group_to_join(self, group_id: str) -> ConsumerGroup | None:
-        """None where there is no group, or a classic one without members."""
-        classic = self._manager.classic_group(group_id)
-        if classic is not None and not classic.is_empty:
-            return self._migration.upgrade(classic)
-        return self._manager.consumer_group(group_id)
 
     def _find(self, request: ConsumerGroupHeartbeatRequest) -> tuple[ConsumerGroup, ConsumerMember]:
         """UNKNOWN_MEMBER_ID makes a member join again, also if the group is a classic one now."""

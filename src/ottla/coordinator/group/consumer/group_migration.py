@@ -9,11 +9,14 @@ becomes a classic one again. (Kafka does not wait for that, and so fences those 
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterable
+from typing import Final
+from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
-from ottla.coordinator.group.consumer.assigned_partitions import NO_PARTITIONS, AssignedPartitions
+from ottla.coordinator.group.consumer.assigned_partitions import AssignedPartitions
 from ottla.coordinator.group.consumer.classic_subscription import (
     read_assignment,
     read_subscription,
@@ -30,12 +33,15 @@ from ottla.coordinator.group.consumer.consumer_rebalancer import ConsumerRebalan
 from ottla.coordinator.group.consumer.group_changes import GroupChanges
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.member_metadata import MemberMetadata
+from ottla.coordinator.group.member_requests import MEMBERS_IN_A_SLICE
 from ottla.coordinator.group.rebalancer import Rebalancer
 from ottla.errors import ErrorCode, KafkaError
-from ottla.runtime.scheduler import at_once
+from ottla.runtime.scheduler import Work
 from ottla.structs import CONSUMER_PROTOCOL_TYPE
 
 logger = logging.getLogger(__name__)
+
+ADOPTED_IN_A_SLICE: Final = 100
 
 
 class GroupMigration:
@@ -57,31 +63,44 @@ class GroupMigration:
         self._consumer = consumer_rebalancer
         self._topics = consumer_rebalancer.topics
 
-    def upgrade(self, classic: ClassicGroup) -> ConsumerGroup:
+    def upgrade(self, classic: ClassicGroup) -> Work[None]:
         """Turn a classic group into a consumer group; GROUP_ID_NOT_FOUND if that cannot be.
 
         The records are written with the group's next write, which the answer to the joining
-        member waits for.
+        member waits for. Requests to a large group have to come again until it is ready, and if
+        the classic one has changed in a pause, as by the end of a session, so has the joining one.
         """
         self._check_upgrade(classic)
+        before, changes = _state(classic), GroupChanges(ConsumerGroup(classic.group_id))
+        classic.is_dying = True
         try:
-            members = self._consumer_members(classic)
+            yield from self._adopt_members(classic, changes)
         except KafkaError as error:
             raise _not_upgraded(classic, error.message) from error
-        generation_id = classic.generation_id
+        finally:
+            classic.is_dying = False
+        if self._manager.classic_group(classic.group_id) is not classic:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "The group has moved meanwhile.")
+        if _state(classic) != before:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The group has changed.")
+        self._replace(classic, changes)
+        for count, member in enumerate(list(changes.group.members.values()), 1):
+            if changes.group.members.get(member.member_id) is member:
+                self._consumer.keep_alive(changes.group, member)
+            if not count % MEMBERS_IN_A_SLICE:
+                yield
+
+    def _replace(self, classic: ClassicGroup, changes: GroupChanges) -> None:
         logger.info("Classic group %s becomes a consumer group", classic.group_id)
+        group, generation_id = changes.group, classic.generation_id
         # All waiting members are asked to join again, and are then in the new group.
-        at_once(self._classic.abandon(classic, ErrorCode.REBALANCE_IN_PROGRESS))
-        changes = GroupChanges(self._manager.create_consumer_group(classic.group_id))
-        group = changes.group
+        abandoning = self._classic.abandon(classic, ErrorCode.REBALANCE_IN_PROGRESS)
+        self._consumer.do(abandoning, lambda error: None)
+        self._manager.add_consumer_group(group)
         changes.set_epoch(generation_id)
         changes.set_assignment_epoch(generation_id)
-        for member in members:
-            changes.adopt_member(member)
-            self._consumer.keep_alive(group, member)
         group.subscribed_topics = group.compute_subscribed_topics()
         group.writes.unsaved.update(changes.records)
-        return group
 
     def _check_upgrade(self, classic: ClassicGroup) -> None:
         if not self._may_upgrade:
@@ -91,14 +110,13 @@ class GroupMigration:
         if len(classic.members) > self._config.group_consumer_max_size:
             raise _not_upgraded(classic, "it is larger than group.consumer.max.size")
 
-    def _consumer_members(self, classic: ClassicGroup) -> list[ConsumerMember]:
+    def _adopt_members(self, classic: ClassicGroup, changes: GroupChanges) -> Work[None]:
         """The members with their partitions; if two of them claim one, the first keeps it."""
         if not classic.members:
-            return []  # all have left, and the group still waits for others to join
+            return  # all have left, and the group still waits for others to join
         protocol = classic.select_protocol()
-        taken: AssignedPartitions = NO_PARTITIONS
-        members = []
-        for member in classic.members.values():
+        taken: defaultdict[UUID, set[int]] = defaultdict(set)
+        for count, member in enumerate(list(classic.members.values()), 1):
             subscription = read_subscription(member.metadata(protocol), self._topics)
             # A member that a failed rebalance left without an assignment may not have given up its
             # former partitions yet.
@@ -117,11 +135,15 @@ class GroupMigration:
             current = CurrentAssignment(
                 member_epoch=classic.generation_id,
                 previous_member_epoch=classic.generation_id,
-                assigned=assigned - taken,
+                assigned=AssignedPartitions.of(
+                    (each, numbers - taken[each]) for each, numbers in assigned.topics.items()
+                ),
             )
-            taken |= assigned
-            members.append(ConsumerMember(member.member_id, details, current))
-        return members
+            for each, numbers in assigned.topics.items():
+                taken[each] |= numbers
+            changes.adopt_member(ConsumerMember(member.member_id, details, current))
+            if not count % ADOPTED_IN_A_SLICE:
+                yield
 
     def downgrade_if_settled(self, group: ConsumerGroup) -> ClassicGroup | None:
         """Turn the group into a classic one, if all members are classic and reconciled."""
@@ -153,6 +175,14 @@ class GroupMigration:
             and len(group.members) <= self._config.group_max_size
             and all(m.is_classic and m.rebalance_timer is None for m in group.members.values())
         )
+
+
+def _state(classic: ClassicGroup) -> object:
+    """All of a classic group that a consumer group takes over."""
+    members = [
+        (each, each.member_id, each.protocols, each.assignment) for each in classic.members.values()
+    ]
+    return classic.state, classic.generation_id, classic.protocol_name, members
 
 
 def _classic_members(members: Iterable[ConsumerMember]) -> Iterable[MemberMetadata]:

@@ -14,6 +14,8 @@ from consumer_group_world import (
 )
 from group_world import PREPARING, REBALANCE_MS, STABLE, World
 
+from ottla.coordinator.group.classic_group import ClassicGroup
+from ottla.coordinator.group.consumer import group_migration
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.group import Committer
 from ottla.coordinator.group.offsets import CommittedOffset
@@ -30,6 +32,7 @@ from ottla.runtime.scheduler import at_once
 from ottla.structs import TopicPartition
 
 REBALANCE = ErrorCode.REBALANCE_IN_PROGRESS
+LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 PARTITIONS = 6
 T0 = TopicPartition("t", 0)
 EVERYTHING = frozenset(("t", number) for number in range(PARTITIONS))
@@ -114,6 +117,48 @@ def test_first_consumer_member_makes_it_a_consumer_group(world, is_eager):
         b.member_id: MEMBER_TYPE_CLASSIC,
         "c": MEMBER_TYPE_CONSUMER,
     }
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "requests", "session", "unload", "leave"])
+def test_large_group_becomes_a_consumer_group_in_slices(world, monkeypatch, meanwhile):
+    """Nobody changes it in the pauses; if something does, the new member comes again."""
+    monkeypatch.setattr(group_migration, "ADOPTED_IN_A_SLICE", 1)
+    monkeypatch.setattr(group_migration, "MEMBERS_IN_A_SLICE", 1)
+    a, b = classic_group(world)
+    coming = {"member_epoch": 0, "rebalance_timeout_ms": REVOCATION_MS, "topic_partitions": []}
+    coming["subscribed_topic_names"] = ["t"]
+    reply = world.send(member_id="c", **coming)
+    classic = world.group()
+    assert reply.is_open
+    if meanwhile == "requests":
+        assert a.beat() is ErrorCode.NONE
+        assert world.send(member_id="d", **coming).error is LOADING
+        assert world.commit(5, a.member_id, a.generation).value is LOADING
+        assert a.join().error is LOADING
+    elif meanwhile == "session":
+        gone = classic.members[a.member_id]
+        world.coordinator.rebalancer.remove_member(classic, gone, "its session has expired")
+    elif meanwhile == "unload":
+        world.coordinator.on_resignation(0)
+    elif meanwhile == "leave":
+        assert world.leave(a.member_id) == [LOADING]
+    world.runtime.scheduler.run_ready()
+
+    error = {"session": LOADING, "unload": ErrorCode.NOT_COORDINATOR}.get(meanwhile, 0)
+    assert reply.error == error
+    assert not classic.is_dying
+    if meanwhile == "unload":
+        assert world.coordinator.manager.groups() == []
+        return
+    if error:
+        assert isinstance(world.coordinator.manager.group("g"), ClassicGroup)
+        reply = world.send(member_id="c", **coming)
+        world.runtime.scheduler.run_ready()
+        assert not reply.error
+    peers = {b.member_id, "c"} if meanwhile == "session" else {a.member_id, b.member_id, "c"}
+    assert world.consumers.members.keys() == peers
+    assert all(each.session_timer for each in world.consumers.members.values())
+    assert world.coordinator.manager.differences(0) == []
 
 
 def test_rolled_group_is_a_consumer_group_and_rolled_back_a_classic_one(world):
