@@ -217,6 +217,13 @@ class GroupMigrationSequences(RuleBasedStateMachine):
         held = [partition for client in self.clients for partition in client.held]
         assert len(held) == len(set(held)), held
 
+    @invariant()
+    def group_knows_the_protocols_of_its_members(self) -> None:
+        group = self.world.coordinator.manager.group("g") if hasattr(self, "world") else None
+        if isinstance(group, ConsumerGroup):
+            are_classic = [member.is_classic for member in group.members.values()]
+            assert group.has_only_classic_members == all(are_classic)
+
     def teardown(self) -> None:
         """All is well again: everything finds exactly one holder, in a group of the right kind."""
         if not hasattr(self, "world"):

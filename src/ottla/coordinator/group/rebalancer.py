@@ -163,6 +163,7 @@ class Rebalancer(GroupRebalancer[ClassicGroup]):
         """Make the group Dead: another broker takes over, or it becomes a consumer group."""
         group.transition_to(GroupState.DEAD, self._clock.now_ms())
         self._cancel_sync_timer(group)
+        group.leader_id = None  # or with each leader that goes another one is looked for
         for member_id in list(group.pending_members):
             self.pending.discard(group, member_id)
         for number, member in enumerate(list(group.members.values()), 1):

@@ -104,6 +104,7 @@ class ConsumerGroup(Group):
         self._owners: defaultdict[UUID, dict[int, str]] = defaultdict(dict)
         self._names = Uses[str]()
         self._expressions = Uses[str]()
+        self._classic_count = 0
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -197,6 +198,11 @@ class ConsumerGroup(Group):
         )
 
     @property
+    def has_only_classic_members(self) -> bool:
+        """Whether no member speaks the newer protocol; each heartbeat of a classic one asks."""
+        return self._classic_count == len(self.members)
+
+    @property
     def classic_members(self) -> list[ConsumerMember]:
         """Those that speak the classic protocol."""
         return [member for member in self.members.values() if member.is_classic]
@@ -288,10 +294,12 @@ class ConsumerGroup(Group):
         )
 
     def _subscribe(self, details: MemberDetails) -> None:
+        self._classic_count += details.classic is not None
         self._names.add(details.topic_names)
         self._expressions.add(filter(None, [details.topic_regex]))
 
     def _unsubscribe(self, details: MemberDetails) -> None:
+        self._classic_count -= details.classic is not None
         self._names.remove(details.topic_names)
         self._expressions.remove(filter(None, [details.topic_regex]))
 

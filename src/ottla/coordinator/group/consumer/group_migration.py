@@ -171,9 +171,10 @@ class GroupMigration:
 
     def _is_settled_without_consumers(self, group: ConsumerGroup) -> bool:
         return (
-            group.state is ConsumerGroupState.STABLE
+            group.has_only_classic_members
             and len(group.members) <= self._config.group_max_size
-            and all(m.is_classic and m.rebalance_timer is None for m in group.members.values())
+            and all(member.rebalance_timer is None for member in group.members.values())
+            and group.state is ConsumerGroupState.STABLE
         )
 
 
