@@ -5,8 +5,8 @@ They begin with the fixture `broker`: a cluster with the records of `shop_in_bro
 
 from __future__ import annotations
 
-import asyncio
 import json
+import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from shop_in_browser import METRICS, NODE, sink_orders
 
 from ottla.connect.connect_worker import ConnectWorker
 from ottla.console.console_settings import ConsoleSettings
-from ottla.console.server import serve
+from ottla.console.server import run_console
 from ottla.runtime.free_port import free_port
 from ottla.testing.connector_contract import worker_properties
 
@@ -97,20 +97,14 @@ def login_console():
 def serving(settings: ConsoleSettings) -> Iterator[str]:
     """The address of a console in a thread of its own."""
     said: Future[str] = Future()
-    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = Future()
     say = lambda line: said.done() or said.set_result(line)  # noqa: E731 - the first line is taken
-
-    async def run() -> None:
-        task = asyncio.create_task(serve(settings, say))
-        begun.set_result((asyncio.get_running_loop(), task))
-        await asyncio.wait([task])
-
-    thread = threading.Thread(target=asyncio.run, args=[run()])
+    lifeline, end = os.pipe()
+    thread = threading.Thread(target=run_console, args=[settings, say, None, lifeline])
     thread.start()
     yield said.result(60).rpartition(" ")[2].replace("/run?", "/?")
-    loop, task = begun.result()
-    loop.call_soon_threadsafe(task.cancel)
+    os.close(end)
     thread.join()
+    os.close(lifeline)
 
 
 @pytest.fixture(scope="module")

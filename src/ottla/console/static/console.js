@@ -11,7 +11,7 @@
     const live = find("#live");
     const answer = await fetch(address, { headers: { Accept: "text/html", ...byItself } });
     if (answer.status === 401) location.reload(); // the session is over: nothing of it stays
-    if (!answer.ok) return;
+    if (!answer.ok) throw new Error(answer.statusText || `status ${answer.status}`);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const fresh = find("#live", page);
     if (!fresh || !live) return;
@@ -44,17 +44,23 @@
     if (!live) return;
     const seconds = Number(live.dataset.refresh);
     let isBusy = false;
+    // What is shown is old where no newer one comes: the page must not look as if it were live.
+    const say = (isStale) => {
+      if (!button) return;
+      button.classList.toggle("stale", isStale && !isPaused);
+      find("span", button).textContent = isPaused ? "paused" : isStale ? "not up to date" : "live";
+    };
     setInterval(async () => {
       if (isPaused || isBusy || document.hidden || String(getSelection())) return;
       isBusy = true;
-      try { await refresh(location.href, { "X-Refresh": "1" }); } catch { /* the next turn tries again */ } finally { isBusy = false; }
+      try { await refresh(location.href, { "X-Refresh": "1" }); say(false); } catch { say(true); } finally { isBusy = false; }
     }, seconds * 1000);
     if (!button) return;
     button.hidden = false;
     button.addEventListener("click", () => {
       isPaused = !isPaused;
       button.setAttribute("aria-pressed", isPaused);
-      find("span", button).textContent = isPaused ? "paused" : "live";
+      say(false);
     });
   }
 
@@ -187,7 +193,17 @@
     }
   }
 
+  // On a narrow screen the entry of this page may be beyond the edge of its row.
+  function showEntries() {
+    for (const entry of all(".rail [aria-current], .tabs [aria-current]")) {
+      const row = entry.closest("nav"), place = entry.getBoundingClientRect();
+      row.scrollLeft += place.left - row.getBoundingClientRect().left - (row.clientWidth - place.width) / 2;
+    }
+  }
+
   document.addEventListener("keydown", onKey);
+  addEventListener("resize", showEntries);
+  showEntries();
   begin(document);
   beginRefreshing();
   beginFollowing();
