@@ -152,7 +152,7 @@ class Rebalancer(GroupRebalancer[ClassicGroup]):
         self._answers.answer_syncs(group, error)
 
     def resume(self, group: ClassicGroup) -> Work[None]:
-        for number, member in enumerate(group.members.values(), 1):
+        for number, member in enumerate(list(group.members.values()), 1):
             self.sessions.restart(group, member)
             if not number % MEMBERS_IN_A_SLICE:
                 yield

@@ -1,9 +1,11 @@
 """Answers to all members of a group, two at a time."""
 
 import pytest
+from consumer_group_world import ConsumerWorld
 from group_world import COMPLETING, STABLE, World
 
-from ottla.coordinator.group import member_answers
+from ottla.coordinator.group import member_answers, rebalancer
+from ottla.coordinator.group.consumer import consumer_rebalancer
 from ottla.errors import ErrorCode
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import Work, at_once
@@ -140,3 +142,29 @@ def test_line_of_the_log_names_some_of_very_many_members(world, caplog):
 
     assert "and 20 more did not send SyncGroup in time" in caplog.text
     assert max(map(len, caplog.messages)) < 700
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer"])
+def test_sessions_of_a_large_group_begin_though_some_end_in_a_pause_of_its_load(monkeypatch, kind):
+    """Those of the others would never end: partitions of members that are gone had no reader."""
+    world = World() if kind == "classic" else ConsumerWorld({"t": 6})
+    if kind == "classic":
+        world.stable_group(*[None] * 5)
+        monkeypatch.setattr(rebalancer, "MEMBERS_IN_A_SLICE", 1)
+        rebalancers = world.coordinator.rebalancer
+    else:
+        world.members("a", "b", "c", "d", "e")
+        monkeypatch.setattr(consumer_rebalancer, "MEMBERS_IN_A_SLICE", 1)
+        rebalancers = world.coordinator.consumer_rebalancer
+    group = world.coordinator.manager.group("g")
+    members = list(group.members.values())
+    for member in members:
+        member.session_timer.cancel()
+        member.session_timer = None
+    work = rebalancers.resume(group)
+    next(work)
+    group.remove(members[1] if kind == "consumer" else members[1].member_id)
+    at_once(work)
+
+    assert [each for each in group.members.values() if each.session_timer is None] == []
+    assert len(group.members) == 4

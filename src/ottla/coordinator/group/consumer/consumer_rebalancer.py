@@ -78,7 +78,7 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
 
     def resume(self, group: ConsumerGroup) -> Work[None]:
         """The group was read from the log: start the time limits of its members again."""
-        for number, member in enumerate(group.members.values(), 1):
+        for number, member in enumerate(list(group.members.values()), 1):
             self.keep_alive(group, member)
             if has_unrevoked(member) and not member.is_classic:
                 self._expect_revocation(group, member)
