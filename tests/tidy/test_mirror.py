@@ -92,11 +92,6 @@ ELSEWHERE = (
         "clients/legacy/topic_filter",
     ),
     Elsewhere(
-        "tests/unit/clients/producer/test_producer.py",
-        "the parts of a producer, by the calls of its application",
-        "clients/producer/producer_interceptors",
-    ),
-    Elsewhere(
         "tests/unit/config",
         "one test holds all tables of settings: names, defaults, limits, documentation",
         "config/authorizer_config config/cluster_config config/delegation_token_config "

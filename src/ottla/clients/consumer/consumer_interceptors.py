@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ottla.clients.topic_offsets import OffsetAndMetadata
@@ -17,9 +17,9 @@ logger = logging.getLogger(__name__)
 class ConsumerInterceptors:
     """The application's objects that see the records of each poll, and each commit.
 
-    They are a chain: `on_consume(records)` returns the records for the next one.
+    They are a chain: `on_consume(records)` returns the records for the next one, None for the same.
     `on_commit(offsets)` is called after each commit. Either method may be absent. An interceptor's
-    exceptions are logged: they must not stop the records.
+    exceptions are logged, as are results that are no records: they must not stop the records.
     """
 
     def __init__(self, setting: Sequence[Any]) -> None:
@@ -33,7 +33,8 @@ class ConsumerInterceptors:
         for interceptor in self._interceptors:
             if hasattr(interceptor, "on_consume"):
                 try:
-                    records = interceptor.on_consume(records)
+                    found = interceptor.on_consume(records)
+                    records = records if found is None else _checked(found)
                 except Exception:
                     logger.exception("on_consume of %r raised", interceptor)
         return records
@@ -45,3 +46,12 @@ class ConsumerInterceptors:
                     interceptor.on_commit(offsets)
                 except Exception:
                     logger.exception("on_commit of %r raised", interceptor)
+
+
+def _checked(found: Iterable[Any]) -> list[ConsumerRecord]:
+    """The records that an interceptor has returned; TypeError for anything else."""
+    records = list(found)
+    for each in records:
+        if not isinstance(each, ConsumerRecord):
+            raise TypeError(f"on_consume returned {type(each).__name__}, not ConsumerRecord")
+    return records

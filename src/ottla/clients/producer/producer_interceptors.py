@@ -52,14 +52,21 @@ class ProducerInterceptors:
         for interceptor in self._interceptors:
             if hasattr(interceptor, "on_send"):
                 try:
-                    record = interceptor.on_send(record) or record
+                    found = interceptor.on_send(record)
+                    if not isinstance(found, ProducerRecord | None):
+                        what = type(found).__name__
+                        raise TypeError(f"on_send returned {what}, not ProducerRecord")
+                    record = found or record
                 except Exception:
                     logger.exception("on_send of %r raised", interceptor)
 
         def acknowledge(metadata: RecordMetadata | None, error: KafkaError | None) -> None:
             for interceptor in self._interceptors:
                 if hasattr(interceptor, "on_acknowledgement"):
-                    interceptor.on_acknowledgement(metadata, error)
+                    try:
+                        interceptor.on_acknowledgement(metadata, error)
+                    except Exception:
+                        logger.exception("on_acknowledgement of %r raised", interceptor)
             if on_delivery is not None:
                 on_delivery(metadata, error)
 
