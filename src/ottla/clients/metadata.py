@@ -164,6 +164,11 @@ class Metadata:
         if any(error is not ErrorCode.NONE and not error.retriable for error in errors):
             await self.update(deadline, is_urgent=False)
 
+    async def hear_of(self, topics: Iterable[str], deadline: Deadline) -> None:
+        """Wait while the refresh under way is the first that tells of some of the topics."""
+        if self._refreshing is not None and not self.cluster.topics.keys() >= set(topics):
+            await self._wait_for_update(deadline)
+
     def _is_final(self, error: ErrorCode) -> bool:
         """Whether waiting will not resolve the error of a topic."""
         if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

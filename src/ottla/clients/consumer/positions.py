@@ -122,6 +122,8 @@ class Positions:
             return
         topics = {state.topic_partition.topic for state in states}
         deadline = Deadline(self._runtime.clock, self._config.default_api_timeout_ms)
+        first = Deadline(self._runtime.clock, self._config.retry_backoff_ms)
+        await self._metadata.hear_of(topics, first)
         await self._metadata.ask_again(topics, deadline)
         generations = {state: state.generation for state in states}
         timestamps = {state.topic_partition: state.reset_to or 0 for state in states}

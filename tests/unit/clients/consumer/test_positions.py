@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from consumer_world import ConsumerWorld
-from mock_kafka import MockCluster
+from mock_kafka import Later, MockCluster
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.list_offsets import (
@@ -65,6 +65,21 @@ def test_offset_is_asked_of_the_leader_that_is_there(runtime, two):
 
     assert world.values(5000) == ["a"]
     assert len(two[1].sent(ListOffsetsRequest)) == 1
+
+
+@pytest.mark.parametrize("metadata_ms", [0, 20, 50, 300, 3000])
+def test_first_lookup_awaits_the_first_metadata(runtime, two, metadata_ms):
+    """They were under way, and a consumer took a pause, as if a broker had refused it something.
+
+    Where they take longer than retry.backoff.ms, the lookup is tried again, as after a failure.
+    """
+    for broker in (two[0], two[1]):
+        broker.on(MetadataRequest, lambda request, v: Later(metadata_ms, two.metadata(request)))
+    world = ConsumerWorld(runtime, two)
+    world.assign(0, 1)
+    world.poll(metadata_ms + (10 if metadata_ms < 80 else 2000))
+
+    assert [len(broker.sent(ListOffsetsRequest)) for broker in (two[0], two[1])] == [1, 1]
 
 
 @pytest.mark.parametrize("group", [{}, {"group_id": "g"}], ids=["alone", "in a group"])
