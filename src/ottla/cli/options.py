@@ -277,6 +277,17 @@ def key_values(pairs: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def pairs_of(option: str, form: str, pairs: Iterable[str]) -> dict[str, str]:
+    """The values of an option that takes pairs, such as `--param NAME=VALUE`, by their names."""
+    found = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign:
+            raise UsageError(f"{option} '{pair}' is not of the form {form}")
+        found[name] = value
+    return found
+
+
 def integers(text: str, option: str) -> list[int]:
     """A list like `0,1,2`; a comma at its end is ignored, as by Kafka's scripts."""
     try:

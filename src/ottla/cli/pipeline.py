@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError, require_packages
 from ottla.cli.console_process import add_console_of_run
-from ottla.cli.options import add_flag, add_integer, add_repeated, forbid_with, given, whole_number
+from ottla.cli.options import add_flag, add_integer, add_repeated, pairs_of, whole_number
 from ottla.cli.table import TEXT, Row, add_format, show_rows
 from ottla.cli.terminal import Terminal, check_reachable
-from ottla.pipelines.access_log import AccessLog, LogError
 from ottla.pipelines.pipeline import (
+    DEFAULT_EVENTS,
+    DEFAULT_RATE,
     PIPELINES,
-    FeedRequest,
     OutputGoneError,
     Pipeline,
     PipelineError,
@@ -26,29 +26,20 @@ from ottla.pipelines.pipeline import (
     own_frames,
     write_pipeline,
 )
+from ottla.pipelines.site_traffic import DEFAULT_SEED
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from ottla.cli.pipeline_run import EventSource, Plan, RunOutcome
-    from ottla.pipelines.execution import RunOptions
-    from ottla.pipelines.pipeline import Feed
-
+    from ottla.cli.pipeline_run import RunOutcome
 
 ACTIONS = ("list", "new", "run", "reset")
 DEFAULT_OUTPUT = "pipeline-output"
-DEFAULT_EVENTS = 20_000
-DEFAULT_SEED = 2011
-DEFAULT_RATE = 1000.0
-NO_FEED = "none"
-SAMPLE_FEED = "sample"
 OTHER_STATE = re.compile(r"STATE_STORE_\w*NOT_COMPATIBLE|NOT_MATCH_IN_STATE_METADATA")
 """Spark's words where the state in a checkpoint has other columns, or is of other operators."""
 OTHER_LOG = re.compile(r"DataLossError: (.+?); set the option failOnDataLoss")
 """The source's words where a topic has lost records, or is another one of its name."""
-FEED_OPTIONS = ("--log", "--input", "--again", "--events", "--seed", "--rate")
-MADE_UP = ("--events", "--seed")
 
 
 class PipelineCommand(Command):
@@ -91,9 +82,13 @@ class PipelineCommand(Command):
         if arguments.action == "list":
             return _list(arguments, terminal)
         pipeline = pipeline_of(arguments, terminal)
+        from ottla.cli.pipeline_plan import plan_of  # PySpark
+        from ottla.cli.pipeline_run import PipelineRun, reset
+
         if arguments.action == "reset":
-            return _reset(pipeline, arguments, terminal)
-        from ottla.cli.pipeline_run import PipelineRun
+            if arguments.bootstrap_server is not None:
+                check_reachable(arguments.bootstrap_server, {})
+            return reset(pipeline, Path(arguments.output), arguments.bootstrap_server, terminal)
 
         def conclude(outcome: RunOutcome) -> int:
             terminal.print(
@@ -102,7 +97,7 @@ class PipelineCommand(Command):
             )
             return 0
 
-        run = PipelineRun(plan_of(pipeline, arguments, terminal), terminal)
+        run = PipelineRun(plan_of(pipeline, arguments), terminal)
         with own_failures(pipeline, arguments.pipeline, terminal):
             return run.run(conclude)
 
@@ -221,16 +216,11 @@ def row_of(pipeline: Pipeline, package: str = "ottla") -> Row:
         "topics_in": ", ".join(each.topic for each in pipeline.fed_topics),
         "topics_out": ", ".join(each.topic for each in pipeline.outputs if not each.is_table),
         "tables_out": ", ".join(each.topic for each in pipeline.outputs if each.is_table),
-        "feeds": ", ".join(feeds_of(pipeline)),
+        "feeds": ", ".join(pipeline.feed_names),
         "parameters": dict(pipeline.parameters),
         "summary": pipeline.summary,
         "error": "",
     }
-
-
-def feeds_of(pipeline: Pipeline) -> list[str]:
-    """The names that --feed takes; samples in files are one of them."""
-    return list(dict.fromkeys([*([SAMPLE_FEED] if pipeline.samples else []), *pipeline.feeds]))
 
 
 def _listed() -> Iterator[tuple[str, str, Pipeline | PipelineError]]:
@@ -281,8 +271,8 @@ def _describe(pipeline: Pipeline, terminal: Terminal) -> None:
         names = [each.topic for each in pipeline.outputs if each.is_table is is_table]
         if names:
             terminal.print(f"  {kind} out: {', '.join(names)}")
-    if feeds_of(pipeline):
-        terminal.print(f"  feeds: {', '.join(feeds_of(pipeline))}")
+    if pipeline.feed_names:
+        terminal.print(f"  feeds: {', '.join(pipeline.feed_names)}")
     if pipeline.parameters:
         known = ", ".join(f"{key}={value}" for key, value in pipeline.parameters.items())
         terminal.print(f"  parameters: {known}")
@@ -315,7 +305,7 @@ def pipeline_of(arguments: Namespace, terminal: Terminal) -> Pipeline:
     if not arguments.read:
         return pipeline
     try:
-        return pipeline.reading(_pairs("--read", "INPUT=TOPIC", arguments.read))
+        return pipeline.reading(pairs_of("--read", "INPUT=TOPIC", arguments.read))
     except ValueError as error:
         raise UsageError(f"--read: {error}") from None
 
@@ -359,167 +349,3 @@ def _reset(pipeline: Pipeline, arguments: Namespace, terminal: Terminal) -> int:
     if arguments.bootstrap_server is not None:
         check_reachable(arguments.bootstrap_server, {})
     return reset(pipeline, Path(arguments.output), arguments.bootstrap_server, terminal)
-
-
-def plan_of(pipeline: Pipeline, arguments: Namespace, terminal: Terminal) -> Plan:
-    """The plan that the options ask for; mistakes are reported before anything is started."""
-    from ottla.cli.pipeline_run import Plan
-
-    forbid_with(arguments, "--once", ("--continuous",))
-    for option in ("--trigger", "--rate"):
-        if given(arguments, option) and not arguments.continuous:
-            raise UsageError(f"{option} goes with --continuous")
-    if arguments.report_every < 1:
-        raise UsageError(f"--report-every {arguments.report_every}: must be at least 1")
-    if arguments.bootstrap_server is not None:
-        check_reachable(arguments.bootstrap_server, {})
-    folder = Path(arguments.output) / pipeline.name
-    return Plan(
-        pipeline=pipeline,
-        folder=folder,
-        source=source_of(pipeline, arguments, is_new=not folder.exists()),
-        options=run_options(pipeline, arguments),
-        servers=arguments.bootstrap_server,
-        master=arguments.master,
-        has_spark_ui=bool(arguments.spark_ui),
-        is_continuous=arguments.continuous,
-        batches_per_report=arguments.report_every,
-        writes_progress=arguments.progress,
-        has_console=arguments.console,
-    )
-
-
-def run_options(pipeline: Pipeline, arguments: Namespace) -> RunOptions:
-    from ottla.pipelines.execution import RunOptions, Start
-
-    try:
-        start = Start.parse(arguments.start)
-    except ValueError as error:
-        raise UsageError(f"--from: {error}") from None
-    parameters = _pairs("--param", "NAME=VALUE", arguments.param)
-    try:
-        pipeline.with_parameters(parameters)
-    except ValueError as error:
-        raise UsageError(f"--param: {error}") from None
-    return RunOptions(start, parameters, arguments.max_offsets_per_trigger, arguments.trigger)
-
-
-def _pairs(option: str, form: str, pairs: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for pair in pairs:
-        name, sign, value = pair.partition("=")
-        if not sign:
-            raise UsageError(f"{option} '{pair}' is not of the form {form}")
-        found[name] = value
-    return found
-
-
-def source_of(pipeline: Pipeline, arguments: Namespace, *, is_new: bool) -> EventSource | None:
-    """The feed that was asked for; none where there is nothing to publish."""
-    from ottla.cli.pipeline_run import EventSource
-
-    if arguments.again and arguments.log is None and not arguments.input:
-        raise UsageError("--again goes with --log or --input")
-    rate = DEFAULT_RATE if arguments.rate is None else arguments.rate
-    if arguments.input:
-        for option in ("--feed", "--log", *MADE_UP):
-            forbid_with(arguments, "--input", (option,))
-        return input_source(pipeline, arguments.input, rate, again=arguments.again)
-    name = _feed_name(pipeline, arguments, is_new)
-    if name == NO_FEED:
-        for option in FEED_OPTIONS:
-            if given(arguments, option):
-                raise UsageError(f"{option} needs a feed: --feed NAME")
-        return None
-    if name not in feeds_of(pipeline):
-        known = ", ".join(feeds_of(pipeline)) or "none"
-        raise UsageError(f"{pipeline.name} has no feed '{name}' (there is: {known})")
-    log = Path(arguments.log) if arguments.log is not None else None
-    if log is not None and not log.is_file():
-        raise CommandError(f"--log {log}: there is no such file")
-    events = DEFAULT_EVENTS if arguments.events is None else arguments.events
-    if events < 1:
-        raise UsageError(f"--events {events}: must be at least 1")
-    if name not in pipeline.feeds:
-        for option in MADE_UP:
-            if given(arguments, option):
-                raise UsageError(f"{option}: the sample of {pipeline.name} is a file")
-        return sample_source(pipeline, rate)
-    seed = DEFAULT_SEED if arguments.seed is None else arguments.seed
-    feed = pipeline.feeds[name]
-    if log is not None:
-        return log_source(pipeline, feed, log, rate, again=arguments.again)
-    words = f"The feed {name} (seed {seed})"
-    return EventSource(words, feed(FeedRequest(events, seed)), rate, events)
-
-
-def sample_source(pipeline: Pipeline, rate: float) -> EventSource:
-    """The files that come with a pipeline."""
-    from ottla.cli.pipeline_run import EventSource
-    from ottla.pipelines.topics import sample_files
-
-    try:
-        files = sample_files(pipeline)
-    except (LogError, OSError) as error:
-        raise CommandError(str(error)) from None
-    names = ", ".join(each.path.name for each in files)
-    return EventSource(f"The sample {names}", per_second=rate, files=files)
-
-
-def input_source(
-    pipeline: Pipeline, inputs: Sequence[str], rate: float, *, again: bool
-) -> EventSource:
-    """Files of rows, each for the topic that is named, or for the only one."""
-    from ottla.cli.pipeline_run import EventSource
-    from ottla.pipelines.topics import LogFeed
-
-    sources = {each.topic: each for each in pipeline.fed_topics}
-    files = []
-    for each in inputs:
-        topic, _, name = each.partition("=")
-        if topic not in sources:
-            if len(sources) != 1 or (name and not Path(each).exists()):
-                known = ", ".join(sources)
-                raise UsageError(f"--input {each}: name its topic, TOPIC=FILE (there is: {known})")
-            (topic,), name = sources, each
-        path = Path(name)
-        if not path.is_file():
-            raise CommandError(f"--input {path}: there is no such file")
-        try:
-            files.append(LogFeed.of_rows(pipeline, sources[topic], path, again))
-        except (LogError, OSError) as error:
-            raise CommandError(f"--input {error}") from None
-    names = ", ".join(each.path.name for each in files)
-    return EventSource(f"The rows of {names}", per_second=rate, files=files)
-
-
-def log_source(
-    pipeline: Pipeline, feed: Feed, path: Path, rate: float | None = None, *, again: bool = False
-) -> EventSource:
-    """The lines of a log, or the reports that follow from them; refuses a file that is no log."""
-    from ottla.cli.pipeline_run import EventSource
-    from ottla.pipelines.topics import LogFeed
-
-    try:
-        log = AccessLog(path)
-    except (LogError, OSError) as error:
-        raise CommandError(f"--log {error}") from None
-    words = f"The access log {path.name}" + (f" ({log.compression})" if log.compression else "")
-    return EventSource(words, per_second=rate, files=[LogFeed(pipeline, feed, path, again)])
-
-
-def _feed_name(pipeline: Pipeline, arguments: Namespace, is_new: bool) -> str:
-    if arguments.feed is not None:
-        if arguments.log is not None and arguments.feed != "log":
-            raise UsageError(f"--log goes with --feed log, not with --feed {arguments.feed}")
-        return str(arguments.feed)
-    if arguments.log is not None:
-        return "log"
-    if arguments.bootstrap_server is not None or arguments.read or not is_new:
-        return NO_FEED
-    if SAMPLE_FEED not in feeds_of(pipeline):
-        raise CommandError(
-            f"{pipeline.name} has no sample to begin with: give it --input FILE, or topics that "
-            "have records by --bootstrap-server"
-        )
-    return SAMPLE_FEED

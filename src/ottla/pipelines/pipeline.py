@@ -38,6 +38,13 @@ if TYPE_CHECKING:
 KEY_SEPARATOR = "|"
 """Between the columns that become the key of a record."""
 
+SAMPLE_FEED: Final = "sample"
+"""The feed of a first run: made-up events, or the files that come with a pipeline."""
+DEFAULT_EVENTS: Final = 20_000
+"""How many events a feed makes up where no number is given."""
+DEFAULT_RATE: Final = 1000.0
+"""How many events a second a run that does not end publishes where no rate is given."""
+
 Frames = Mapping[str, "DataFrame"]
 Parameters = Mapping[str, str]
 
@@ -159,6 +166,11 @@ class Pipeline:
         """The inputs that come from outside, and not from an earlier stage."""
         made = {output.topic for output in self.outputs}
         return [each for each in self.inputs if each.topic not in made]
+
+    @property
+    def feed_names(self) -> list[str]:
+        """The feeds that can be asked for; samples in files are one of them."""
+        return list(dict.fromkeys([*([SAMPLE_FEED] if self.samples else []), *self.feeds]))
 
     def reading(self, topics: Mapping[str, str]) -> Pipeline:
         """The same pipeline over other topics: by the name of each of its inputs there.

@@ -7,7 +7,8 @@ import io
 import pytest
 
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.demo import DemoCommand, conclude, event_source
+from ottla.cli.demo import DemoCommand
+from ottla.cli.demo_run import conclude, event_source
 from ottla.cli.options import option_parser
 from ottla.cli.terminal import Terminal
 from ottla.pipelines.access_log import AccessLog

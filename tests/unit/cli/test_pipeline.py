@@ -15,7 +15,8 @@ import pytest
 
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import option_parser
-from ottla.cli.pipeline import PipelineCommand, own_failures, pipeline_of, plan_of
+from ottla.cli.pipeline import PipelineCommand, own_failures, pipeline_of
+from ottla.cli.pipeline_plan import plan_of
 from ottla.cli.terminal import Terminal
 from ottla.pipelines.access_log import AccessLog
 from ottla.pipelines.pipeline import PIPELINES, FeedRequest, load_pipeline
@@ -25,7 +26,7 @@ def plan(tmp_path, *words, name="ranking"):
     arguments = option_parser(PipelineCommand()).parse_args(
         ["run", name, "--output", str(tmp_path), *words]
     )
-    return plan_of(load_pipeline(name), arguments, Terminal())
+    return plan_of(load_pipeline(name), arguments)
 
 
 def test_list_shows_every_pipeline():
@@ -159,7 +160,7 @@ def test_inputs_can_be_other_topics(tmp_path):
 
     assert [each.topic for each in pipeline.inputs] == ["clicks"]
     assert pipeline.inputs[0].schema == load_pipeline("ranking").inputs[0].schema
-    assert plan_of(pipeline, arguments, Terminal()).source is None
+    assert plan_of(pipeline, arguments).source is None
 
 
 def run(*words):
@@ -181,7 +182,7 @@ def own(tmp_path, monkeypatch):
 
 def own_plan(*words):
     arguments = option_parser(PipelineCommand()).parse_args(["run", *words])
-    return plan_of(pipeline_of(arguments, Terminal()), arguments, Terminal())
+    return plan_of(pipeline_of(arguments, Terminal()), arguments)
 
 
 def test_new_pipeline_is_three_files(tmp_path, monkeypatch):
