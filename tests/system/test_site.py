@@ -13,8 +13,9 @@ import pytest
 
 from ottla.pipelines.access_log import AccessLog
 from ottla.site import spark_readers, whole_site
-from ottla.site.activity import FOLLOWS, TOPICS, generated, replayed
+from ottla.site.activity import FOLLOWS, TOPICS, generated
 from ottla.site.ledger import read_topic
+from ottla.site.log_replay import replayed
 from ottla.site.readers import TOPIC_OF, reader_parser
 from ottla.site.whole_site import SPARK, START_AGAIN_LIMIT, SiteOptions, WholeSite
 from ottla.testing.processes import BrokerProcess

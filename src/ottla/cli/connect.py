@@ -30,14 +30,15 @@ from ottla.cli.property_files import load_properties
 from ottla.cli.terminal import Terminal, check_reachable, interruptible
 from ottla.clients.connect_rest import ConnectRefusedError, ConnectRest, offsets_of, status_of
 from ottla.clients.json_answers import OddAnswerError, part, text_of, texts_of
+from ottla.connect.connect_worker import ConnectWorker
+from ottla.connect.preview import Preview
+from ottla.connect.worker_task import INITIAL_STATES
 from ottla.errors import KafkaError
 from ottla.runtime.http_calls import shown_url
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Callable, Mapping
-
-    from ottla.connect.connect_worker import ConnectWorker
 
 NO_CONNECTOR: Final = 3
 """The exit status when a connector could not be created, as Kafka has it."""
@@ -65,8 +66,6 @@ class ConnectStandaloneCommand(Command):
         )
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        from ottla.connect.connect_worker import ConnectWorker
-
         properties = load_properties(arguments.worker) if arguments.worker else {}
         connectors = [read_connector(file) for file in arguments.connectors]
         if "bootstrap.servers" in properties:
@@ -98,8 +97,6 @@ class ConnectDistributedCommand(Command):
         )
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        from ottla.connect.connect_worker import ConnectWorker
-
         properties = load_properties(arguments.worker)
         if "bootstrap.servers" in properties:
             check_reachable(properties["bootstrap.servers"], properties)
@@ -112,8 +109,6 @@ class ConnectDistributedCommand(Command):
 
 
 def _create_here(worker: ConnectWorker, config: Mapping[str, str], state: str | None) -> None:
-    from ottla.connect.worker_task import INITIAL_STATES
-
     worker.create(config, None if state is None else INITIAL_STATES[state])
 
 
@@ -261,8 +256,6 @@ def _worker_properties(arguments: Namespace, name: str) -> dict[str, str]:
 
 
 def _run(arguments: Namespace, terminal: Terminal) -> int:
-    from ottla.connect.connect_worker import ConnectWorker
-
     properties = _properties(arguments)
     worker_properties = _worker_properties(arguments, properties["name"])
     check_reachable(worker_properties["bootstrap.servers"], worker_properties)
@@ -275,8 +268,6 @@ def _run(arguments: Namespace, terminal: Terminal) -> int:
 
 
 def _preview(arguments: Namespace, terminal: Terminal) -> int:
-    from ottla.connect.preview import Preview
-
     properties = _properties(arguments)
     preview = Preview(_worker_properties(arguments, properties["name"]), properties)
     most = PREVIEWED if arguments.n is None else arguments.n

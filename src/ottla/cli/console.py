@@ -20,6 +20,9 @@ from ottla.cli.options import (
 )
 from ottla.cli.property_files import command_settings
 from ottla.config.jaas import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from ottla.console.console_settings import ConsoleSettings
+from ottla.console.masks import mask_of
+from ottla.console.protobuf_values import protobuf_topics
 from ottla.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ottla.cli.terminal import Terminal
-    from ottla.console.console_settings import ConsoleSettings
 
 LISTEN: Final = "127.0.0.1:8090"
 MOST_PORT: Final = 65_535
@@ -187,10 +189,6 @@ def add_sources(parser: ArgumentParser) -> None:
 
 def settings_of(arguments: Namespace) -> ConsoleSettings:
     """The settings that the options name; UsageError where they do not fit."""
-    from ottla.console.console_settings import ConsoleSettings
-    from ottla.console.masks import mask_of
-    from ottla.console.protobuf_values import protobuf_topics
-
     host, port = listen_address(arguments.listen)
     if not is_loopback(host):
         check_protection(arguments)

@@ -26,6 +26,7 @@ from ottla.mirror.checkpoint import commit_translated, read_checkpoints
 from ottla.mirror.failback import Failback
 from ottla.mirror.failover import rehearse
 from ottla.mirror.flow import parse_plan
+from ottla.mirror.mirror import TURN_S, Mirror, check_plan
 from ottla.mirror.mirror_maker import (
     PRODUCER_SETTINGS,
     MirrorMaker,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from ottla.mirror.failback import Returned
     from ottla.mirror.failover import Rehearsed
     from ottla.mirror.flow import Flow, MirrorPlan
-    from ottla.mirror.mirror import Mirror
     from ottla.mirror.mirror_maker import MirrorSource
 
 T = TypeVar("T")
@@ -151,8 +151,6 @@ class MirrorCommand(Command):
 
 def run_mirror(plan: MirrorPlan, terminal: Terminal, interval_s: int) -> int:
     """Run until a signal; a line for each flow now and then, and at the end."""
-    from ottla.mirror.mirror import TURN_S, Mirror
-
     is_over = threading.Event()
     clock = SystemClock()
     with interruptible(is_over), Mirror(plan, clock) as mirror:
@@ -203,8 +201,6 @@ class Shown:
 
 def run_demo(terminal: Terminal) -> int:
     """Two clusters, a topic and a group in one of them, and a flow until the other has both."""
-    from ottla.mirror.mirror import TURN_S, Mirror
-
     is_over = threading.Event()
     topic, copy = DEMO_PLACE.topic, f"lisbon.{DEMO_PLACE.topic}"
     with InProcessBroker() as lisbon, InProcessBroker() as porto:
@@ -244,8 +240,6 @@ def fill_demo(servers: str) -> None:
 
 def print_plan(plan: MirrorPlan, terminal: Terminal) -> int:
     """The plan of each enabled flow, from both of its clusters as they are now."""
-    from ottla.mirror.mirror import check_plan
-
     check_plan(plan)
     for flow in plan.enabled():
         with (

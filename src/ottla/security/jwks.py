@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlencode, urlsplit
 
 from ottla.errors import ConfigError
 from ottla.runtime.clock import SystemClock
+from ottla.runtime.http_calls import HttpRequest, exchange, successful
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -142,7 +143,6 @@ def fetch(
         with open(unquote(parts.path), "rb") as file:
             return file.read(MAX_ANSWER_BYTES)
     # Only here: most clients and brokers never ask, and the module takes its time to load.
-    from ottla.runtime.http_calls import HttpRequest, exchange, successful
 
     request = HttpRequest(url, login=login)
     if form is not None:

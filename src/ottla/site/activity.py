@@ -1,21 +1,19 @@
 """The activity of one site, published once: a topic for each kind of activity.
 
 Topics that a pipeline reads have the schema of that pipeline's input. `generated` makes activity
-up, the same for the same seed; `replayed` publishes the content of an access log, and nothing else.
+up, the same for the same seed; `log_replay` takes it from an access log.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from ottla.pipelines.access_log import AccessLog
 from ottla.pipelines.logged_request import LoggedRequest, request_of
-from ottla.pipelines.pipeline import Event, FeedRequest, event
+from ottla.pipelines.pipeline import Event, event
 from ottla.pipelines.site_traffic import START, WORDS, SiteActivity
 
 PAGE_VIEWS, SEARCHES, CLICKS = "page-views", "searches", "clicks"
@@ -129,47 +127,6 @@ class _Site:
 
 def _click(item: str, kind: str, user: str, now: datetime) -> Event:
     return event(CLICKS, item, item=item, kind=kind, user=user, time=now)
-
-
-def replayed(log: AccessLog) -> Activity:
-    """The content of an access log: page views, clicks, what people read, and the load of the site.
-
-    It knows no searches and no logins, so there are none. A line that is no request has the time of
-    the one before it. All lines are read then, and the ledger of the log has them.
-    """
-    from ottla.pipelines.monitoring import from_log as metrics_of
-    from ottla.pipelines.news_feed import from_log as posts_of
-    from ottla.pipelines.ranking import from_log as clicks_of
-
-    names = {own: topic for inputs in INPUTS.values() for own, topic in inputs.items()}
-    events = [
-        each._replace(topic=names[each.topic])
-        for feed in (posts_of, clicks_of, metrics_of)
-        for each in feed(FeedRequest(0, 0, AccessLog(log.path)))
-    ]
-    happenings = [
-        *_page_views(log),
-        *(Happening(_time_of(each), each) for each in events if each.topic != FOLLOWS),
-    ]
-    happenings.sort(key=lambda each: each.time)
-    return Activity([each for each in events if each.topic == FOLLOWS], iter(happenings))
-
-
-def _page_views(log: AccessLog) -> Iterator[Happening]:
-    """The lines as they are; those before the first request have its time."""
-    waiting: list[Event] = []
-    now: datetime | None = None
-    for line in log.lines():
-        now = line.request.time if line.request is not None else now
-        waiting.append(Event(PAGE_VIEWS, line.key, line.value))
-        if now is not None:
-            yield from (Happening(now, each) for each in waiting)
-            waiting = []
-
-
-def _time_of(each: Event) -> datetime:
-    assert each.value is not None, f"an event of {each.topic} is an object"
-    return datetime.fromisoformat(json.loads(each.value)["time"])
 
 
 def in_time(

@@ -29,6 +29,8 @@ from ottla.site.readers import (
     ReaderProgress,
     TopicScan,
 )
+from ottla.warehouse.delta import open_delta
+from ottla.warehouse.table_location import Place
 
 CRAWLER_LIMIT: Final = 30
 
@@ -116,9 +118,6 @@ class Ledger:
         return "page views", Counter(len(self._records(PAGE_VIEWS)) * [0]), Counter(count * [0])
 
     def _warehouse(self) -> tuple[str, Counter[Any], Counter[Any]]:
-        from ottla.warehouse.delta import open_delta
-        from ottla.warehouse.table_location import Place
-
         table = open_delta(Place.of(self._folder / WAREHOUSE / TABLE))
         rows = table.to_pyarrow_table(columns=["partition", "offset"]).to_pylist()
         found = Counter((row["partition"], row["offset"]) for row in rows)

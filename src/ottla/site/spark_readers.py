@@ -33,6 +33,9 @@ from ottla.site.readers import (
     reader_parser,
 )
 from ottla.spark.offsets import Reach
+from ottla.warehouse.delta import DeltaHome
+from ottla.warehouse.table_location import Place
+from ottla.warehouse.warehouse_load import LoadOptions, WarehouseLoad
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -134,10 +137,6 @@ def _load_work(
     spark: SparkSession, servers: str, folder: Path, over: threading.Event
 ) -> Callable[[], None]:
     """The reader that loads page views into a Delta table, as often as there are new ones."""
-    from ottla.warehouse.delta import DeltaHome
-    from ottla.warehouse.table_location import Place
-    from ottla.warehouse.warehouse_load import LoadOptions, WarehouseLoad
-
     folder.mkdir(parents=True, exist_ok=True)
     source = {"kafka.bootstrap.servers": servers, "subscribe": TOPIC_OF[WAREHOUSE]}
     load = WarehouseLoad(spark, DeltaHome(Place.of(folder / TABLE)), LoadOptions(source))

@@ -32,9 +32,9 @@ from ottla.site.activity import (
     Happening,
     generated,
     in_time,
-    replayed,
 )
 from ottla.site.ledger import Entry, Ledger
+from ottla.site.log_replay import replayed
 from ottla.site.readers import LATE_JOINER, PAGE, READERS, TOPIC_OF, ReaderProgress
 from ottla.testing.processes import BrokerProcess, ClusterProcess
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ottla.spark.options import all_columns
+from ottla.spark.source import source_schema
 from ottla.warehouse.column_types import check_part, parts_of
 from ottla.warehouse.loads import MOMENTS
 from ottla.warehouse.table_location import WarehouseError
@@ -61,9 +63,6 @@ class Layout:
 
     def schema(self, spark: SparkSession) -> StructType:
         """The columns of the table, before anything is read."""
-        from ottla.spark.options import all_columns
-        from ottla.spark.source import source_schema
-
         columns = source_schema(all_columns(self.with_headers))
         return self.rows(spark.createDataFrame([], columns)).schema
 

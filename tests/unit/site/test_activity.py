@@ -20,8 +20,8 @@ from ottla.site.activity import (
     TOPICS,
     generated,
     in_time,
-    replayed,
 )
+from ottla.site.log_replay import replayed
 
 LOG = (
     b'203.0.113.7 - - [02/Mar/2026:08:00:00 +0000] "GET / HTTP/1.1" 200 10 "-" "a browser"\n'
