@@ -30,7 +30,7 @@ from ottla.clients.producer.producer import Producer
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.consumer_record import ConsumerRecord
-from ottla.spark import connections
+from ottla.spark import connections, producers
 from ottla.spark.exactly_once import (
     BatchCommitter,
     ExactlyOnceBatches,
@@ -307,7 +307,7 @@ class CheckpointedBatches(ExactlyOnceBatches):
         name = transactional_id_of(sink_id, self._run, batch_id, "changelog-0")
         count = 0
         settings = transactional_settings(self.options)
-        with connections.transactional_producer(settings, name) as producer:
+        with producers.transactional_producer(settings, name) as producer:
             producer.init_transactions()
             producer.begin_transaction()
             for key, value in self._changes(found):

@@ -11,12 +11,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ottla.clients.partition_reader import ReadUpTo
 from ottla.spark import connections
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ottla.clients.partition_reader import ReadUpTo, Truncation
+    from ottla.clients.partition_reader import Truncation
     from ottla.spark.offsets import Offsets, Reach
     from ottla.spark.options import SourceOptions
     from ottla.structs import TopicPartition
@@ -56,8 +57,6 @@ def put_back(
     That is reported as lost data. Where it is unknown the first offset of the log is taken: none is
     skipped. Partitions that are not in `earliest` do not exist, and keep their offsets.
     """
-    from ottla.clients.partition_reader import ReadUpTo
-
     read = {
         each: ReadUpTo(offset, reach.epochs[each])
         for each, offset in reach.offsets.items()

@@ -21,7 +21,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.transaction_manager import FENCED
 from ottla.errors import ErrorCode, KafkaError
-from ottla.spark import connections
+from ottla.spark import connections, producers
 from ottla.spark.decision_log import DECIDER, BatchDecision, DecisionLog
 from ottla.spark.row_writer import RowWriter
 from ottla.spark.sink_options import SinkOptions, check_schema
@@ -123,7 +123,7 @@ def write_prepared(
         sink_id, attempt.run_id[:8], attempt.batch_id, f"{attempt.task}-{attempt.attempt}"
     )
     settings = transactional_settings(options)
-    with connections.transactional_producer(settings, name) as producer:
+    with producers.transactional_producer(settings, name) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         writer = RowWriter(producer, options, attempt.task)
@@ -244,7 +244,7 @@ class BatchCommitter:
             newest = self._take_over()
         if newest is not None and newest.batch_id >= batch_id:
             left = [each for each in left if each not in newest.transactions]
-        connections.completer(self._settings).complete(left, commit=False)
+        producers.completer(self._settings).complete(left, commit=False)
 
     def _take_over(self) -> BatchDecision | None:
         """Become the only decider: commits or aborts an earlier driver's open decision."""
@@ -302,7 +302,7 @@ class BatchCommitter:
                 )
 
     def _complete(self, decision: BatchDecision) -> None:
-        errors = connections.completer(self._settings).complete(decision.transactions)
+        errors = producers.completer(self._settings).complete(decision.transactions)
         for each, error in errors.items():
             if error.retriable:
                 raise error

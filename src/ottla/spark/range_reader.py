@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
+from ottla.clients.consumer.positions import LogTruncationError
 from ottla.errors import ErrorCode, KafkaError
-from ottla.record.columnar import HEADERS
+from ottla.record.columnar import HEADERS, decode_columns
 from ottla.spark import connections
 from ottla.spark.data_loss import report_data_loss
+from ottla.spark.lookup import OffsetLookup
 from ottla.spark.offsets import OffsetRange
 
 if TYPE_CHECKING:
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ottla.clients.consumer.positions import LogTruncationError
     from ottla.spark.options import SourceOptions
     from ottla.spark.task_sizes import Task
 
@@ -40,8 +41,6 @@ def read_ranges(options: SourceOptions, ranges: Task) -> Iterator[pa.RecordBatch
 
 def read_range(options: SourceOptions, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
     """The records of the range. Those that are deleted meanwhile are reported as lost."""
-    from ottla.clients.consumer.positions import LogTruncationError
-
     position = piece.start
     while position < piece.end:
         try:
@@ -59,8 +58,6 @@ def read_range(options: SourceOptions, piece: OffsetRange) -> Iterator[pa.Record
 
 
 def _decoded(options: SourceOptions, piece: OffsetRange) -> Iterator[pa.RecordBatch]:
-    from ottla.record.columnar import decode_columns
-
     topic, partition = piece.topic_partition
     reader = connections.partition_reader(options.client)
     return decode_columns(
@@ -77,8 +74,6 @@ def _after_truncation(
     options: SourceOptions, piece: OffsetRange, position: int, error: LogTruncationError
 ) -> OffsetRange:
     """The rest to read of a log that a new leader has truncated; raises if that is not allowed."""
-    from ottla.spark.lookup import OffsetLookup
-
     where, parting = piece.topic_partition, error.divergent_offset
     report_data_loss(
         f"{where} was cut while it was read: the log of its new leader has other records, or none, "
@@ -100,8 +95,6 @@ def _after_loss(
     options: SourceOptions, piece: OffsetRange, position: int, error: KafkaError
 ) -> int:
     """The offset to continue at, after records that are gone; raises if they may not be skipped."""
-    from ottla.spark.lookup import OffsetLookup
-
     earliest = OffsetLookup(options).earliest([piece.topic_partition])[piece.topic_partition]
     if earliest <= position:
         # The log ends before `position`: the topic was recreated, or its leader lost records.

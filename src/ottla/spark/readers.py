@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 from ottla.runtime import SystemClock
 from ottla.spark.data_loss import put_back, report_data_loss, report_others
 from ottla.spark.group_progress import GroupProgress
+from ottla.spark.lookup import OffsetLookup
 from ottla.spark.offsets import (
     JsonNumbers,
     JsonReach,
@@ -40,8 +41,6 @@ from ottla.structs import NO_EPOCH, TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ottla.spark.lookup import OffsetLookup
-
 logger = logging.getLogger(__name__)
 
 
@@ -53,8 +52,6 @@ class OttlaBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the tasks, in the driver; the end is fixed here, so that a query ends."""
-        from ottla.spark.lookup import OffsetLookup
-
         options = self._options
         lookup = OffsetLookup(options)
         partitions, ids = lookup.partitions_and_ids(must_exist=True)
@@ -210,8 +207,6 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing to do: the offsets are in the checkpoint, and the topics keep their records."""
 
     def _lookup(self) -> OffsetLookup:
-        from ottla.spark.lookup import OffsetLookup
-
         return OffsetLookup(self._options)
 
     def _now(self, lookup: OffsetLookup) -> Reach:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.clients.producer.bulk import DEFAULT_BATCH_BYTES, RowSender
 from ottla.config.client_config import ProducerConfig
 from ottla.record.record_batch import BATCH_OVERHEAD
+from ottla.record.rows import partition_outside, rows_of
 from ottla.runtime import SystemClock
 from ottla.spark.sink_options import SinkOptions
 from ottla.structs import NO_LEADER
@@ -96,8 +97,6 @@ class RowWriter:
             yield topic, {name: column.take(places) for name, column in columns.items()}
 
     def _write_topic(self, topic: str, columns: dict[str, Any], now_ms: int) -> None:
-        from ottla.record.rows import rows_of
-
         partitions = columns.get("partition")
         if partitions is not None:
             self._check_partitions(topic, partitions)
@@ -108,8 +107,6 @@ class RowWriter:
         self._note(self._sender.send(topic, rows, now_ms))
 
     def _check_partitions(self, topic: str, partitions: Any) -> None:
-        from ottla.record.rows import partition_outside
-
         count = self._sender.partition_count(topic)
         wrong = partition_outside(partitions, count)
         if wrong is not None:

@@ -28,12 +28,12 @@ from ottla.spark.options import (
     given_of,
     strategy_of,
 )
+from ottla.spark.sink_options import SinkOptions, check_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from ottla.spark.readers import OttlaBatchReader, OttlaStreamReader
-    from ottla.spark.sink_options import SinkOptions
     from ottla.spark.writers import OttlaBatchWriter, OttlaStreamWriter
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,6 @@ class OttlaSource(DataSource):
         return OttlaStreamReader(SourceOptions.for_stream(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> OttlaBatchWriter:
-        from ottla.spark.sink_options import SinkOptions
         from ottla.spark.writers import OttlaBatchWriter
 
         options = SinkOptions.for_batch(self.options)
@@ -81,7 +80,6 @@ class OttlaSource(DataSource):
         return OttlaBatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> OttlaStreamWriter:
-        from ottla.spark.sink_options import SinkOptions
         from ottla.spark.writers import OttlaStreamWriter
 
         options = SinkOptions.for_stream(self.options)
@@ -90,8 +88,6 @@ class OttlaSource(DataSource):
 
 
 def _check_sink(schema: StructType, overwrite: bool, sink: SinkOptions) -> None:
-    from ottla.spark.sink_options import check_schema
-
     if overwrite:
         raise OptionError("mode overwrite (or complete): topics are only appended to; use append")
     check_schema(schema, sink)

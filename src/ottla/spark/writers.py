@@ -12,12 +12,13 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from ottla.spark import producers
+from ottla.spark.exactly_once import Prepared, TaskAttempt, batch_committer, write_prepared
+from ottla.spark.row_writer import RowWriter
 from ottla.spark.sink_options import SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from ottla.spark.exactly_once import Prepared
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,9 @@ def write_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Writt
     """Deliver the rows of a task at least once; each record of this attempt once (KIP-98)."""
     from pyspark import TaskContext
 
-    from ottla.spark import connections
-    from ottla.spark.row_writer import RowWriter
-
     context = TaskContext.get()
     task = 0 if context is None else context.partitionId()
-    writer = RowWriter(connections.producer(options.client), options, task)
+    writer = RowWriter(producers.producer(options.client), options, task)
     for batch in batches:
         writer.write(batch)
     writer.finish()
@@ -70,16 +68,12 @@ class OttlaStreamWriter(DataSourceStreamArrowWriter):
         """Write the rows of a task, in the task."""
         if not self._options.exactly_once:
             return write_rows(self._options, iterator)
-        from ottla.spark.exactly_once import TaskAttempt, write_prepared
-
         return write_prepared(self._options, TaskAttempt.current(), iterator)
 
     def commit(self, messages: Messages, batchId: int) -> None:
         """Commit the batch, in the driver, when every task has returned."""
         prepared = _prepared(messages)
         if prepared:
-            from ottla.spark.exactly_once import batch_committer
-
             committer = batch_committer(prepared[0].sink_id, self._options.client)
             committer.commit(batchId, prepared)
 
@@ -87,13 +81,9 @@ class OttlaStreamWriter(DataSourceStreamArrowWriter):
         """Abort the batch, in the driver, when a task or the commit has failed for good."""
         prepared = _prepared(messages)
         if prepared:
-            from ottla.spark.exactly_once import batch_committer
-
             committer = batch_committer(prepared[0].sink_id, self._options.client)
             committer.abort(batchId, prepared)
 
 
 def _prepared(messages: Messages) -> list[Prepared]:
-    from ottla.spark.exactly_once import Prepared
-
     return [each for each in messages if isinstance(each, Prepared)]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import ottla
-from ottla.spark import connections
+from ottla.spark import connections, producers
 from ottla.spark.checkpoint_topic import (
     PIECE_BYTES,
     CheckpointCopy,
@@ -78,8 +78,8 @@ def servers(ottla_fresh_broker):
     yield servers
     for kept in (
         connections._admins,
-        connections._completers,
-        connections._transactional_producers,
+        producers._completers,
+        producers._transactional_producers,
     ):
         for client in kept.values():
             client.close()

@@ -6,11 +6,7 @@ import os
 
 import pytest
 
-from ottla.clients import partition_reader
-from ottla.clients.admin import admin as admin_module
-from ottla.clients.producer import producer as producer_module
-from ottla.clients.producer import transactions
-from ottla.spark import connections
+from ottla.spark import connections, producers
 
 
 @pytest.fixture
@@ -22,12 +18,12 @@ def opened(monkeypatch):
         made.append(settings)
         return object()
 
-    monkeypatch.setattr(admin_module, "Admin", client)
-    monkeypatch.setattr(partition_reader, "PartitionReader", client)
-    monkeypatch.setattr(producer_module, "Producer", client)
-    monkeypatch.setattr(transactions, "TransactionCompleter", client)
-    monkeypatch.setattr(connections, "_producers", {})
-    monkeypatch.setattr(connections, "_completers", {})
+    monkeypatch.setattr(connections, "Admin", client)
+    monkeypatch.setattr(connections, "PartitionReader", client)
+    monkeypatch.setattr(producers, "Producer", client)
+    monkeypatch.setattr(producers, "TransactionCompleter", client)
+    monkeypatch.setattr(producers, "_producers", {})
+    monkeypatch.setattr(producers, "_completers", {})
     monkeypatch.setattr(connections, "_admins", {})
     monkeypatch.setattr(connections, "_readers", {})
     return made
@@ -38,8 +34,8 @@ def opened(monkeypatch):
     [
         connections.admin,
         connections.partition_reader,
-        connections.producer,
-        connections.completer,
+        producers.producer,
+        producers.completer,
     ],
 )
 def test_client_is_opened_once_for_the_same_settings(opened, get):
@@ -68,9 +64,9 @@ class FakeProducer:
 @pytest.fixture
 def transactional(monkeypatch):
     """Begins a block with a transactional producer, a fake one, of an empty process."""
-    monkeypatch.setattr(producer_module, "Producer", FakeProducer)
-    monkeypatch.setattr(connections, "_transactional_producers", {})
-    return lambda name: connections.transactional_producer({"bootstrap.servers": "x:1"}, name)
+    monkeypatch.setattr(producers, "Producer", FakeProducer)
+    monkeypatch.setattr(producers, "_transactional_producers", {})
+    return lambda name: producers.transactional_producer({"bootstrap.servers": "x:1"}, name)
 
 
 def test_transactional_producer_is_kept_for_the_next_transaction(transactional):
