@@ -9,12 +9,10 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from ottla.config.jaas import OAUTHBEARER
 from ottla.config.sasl_client_config import SaslLogin
 from ottla.errors import (
-    ConfigError,
     ErrorCode,
     InvalidMetadataError,
     KafkaError,
@@ -31,10 +29,6 @@ from ottla.runtime.scheduler import within
 from ottla.runtime.timing import NEVER_MS, Backoff
 from ottla.structs import Node
 from ottla.version import __version__
-
-if TYPE_CHECKING:
-    from ottla.protocol.sasl import SaslHandshakeResponse
-    from ottla.security.sasl import SaslClient
 
 logger = logging.getLogger(__name__)
 
@@ -361,50 +355,16 @@ class NodeConnection:
         )
 
     async def _exchange(self, channel: Channel, login: SaslLogin) -> None:
-        """SaslHandshake, and tokens there and back until the mechanism is done."""
-        # Imported only here: most clients need no login.
-        from ottla.protocol.sasl import (
-            SaslAuthenticateRequest,
-            SaslAuthenticateResponse,
-            SaslHandshakeRequest,
-            SaslHandshakeResponse,
-        )
+        """Log in, and note when the session must be renewed."""
+        from ottla.network.sasl_login import log_in  # most clients need no login
 
-        choice = SaslHandshakeRequest(mechanism=login.mechanism)
-        offer = await channel.send(choice, FIRST_HANDSHAKE_VERSION)
-        assert isinstance(offer, SaslHandshakeResponse)
-        if offer.error_code:
-            raise self._refused_mechanism(login.mechanism, offer)
-        client = await new_exchange(login, self._runtime, self.node.host)
-        token: bytes | None = client.first()
-        lifetime_ms = 0
-        while token is not None:
-            request = SaslAuthenticateRequest(auth_bytes=token)
-            answer = await channel.send(request, self._authenticate_version)
-            assert isinstance(answer, SaslAuthenticateResponse)
-            if answer.error_code:
-                error = ErrorCode.of(answer.error_code)
-                reason = answer.error_message or error.sentence
-                raise SaslAuthenticationError(f"{self.node}: {reason}", error)
-            lifetime_ms = answer.session_lifetime_ms
-            token = client.evaluate(answer.auth_bytes)
-        if not client.is_complete:
-            raise SaslAuthenticationError(f"{self.node}: it ended the exchange too early")
+        version = self._authenticate_version
+        lifetime_ms = await log_in(channel, login, self._runtime, self.node, version)
         self._login_again_ms = NEVER_MS
         if lifetime_ms > 0:
             share = LOGIN_AGAIN_FROM + LOGIN_AGAIN_SPREAD * self._runtime.random.random()
             now_ms = self._runtime.clock.monotonic_ms()
             self._login_again_ms = now_ms + int(lifetime_ms * share)
-
-    def _refused_mechanism(
-        self, mechanism: str, offer: SaslHandshakeResponse
-    ) -> SaslAuthenticationError:
-        error = ErrorCode.of(offer.error_code)
-        if error is ErrorCode.ILLEGAL_SASL_STATE:
-            reason = "the listener asks for no login, so security.protocol must be without SASL_"
-        else:
-            reason = f"sasl.mechanism={mechanism}: it has {', '.join(offer.mechanisms) or 'none'}"
-        return SaslAuthenticationError(f"{self.node}: {reason}", error)
 
     async def _agree_on_versions(self, channel: Channel) -> ApiVersionsResponse:
         """Ask with our highest version; a broker that does not know it names its own."""
@@ -428,33 +388,3 @@ class NodeConnection:
 
     def _unreachable(self, why: str) -> KafkaError:
         return InvalidMetadataError(ErrorCode.NETWORK_EXCEPTION, f"broker {self.node}: {why}")
-
-
-async def new_exchange(login: SaslLogin, runtime: Runtime, host: str) -> SaslClient:
-    """An exchange for a login; the token that it needs may have to be asked for first."""
-    if login.mechanism == "GSSAPI":
-        from ottla.security.kerberos import gssapi_client  # only where it is used
-
-        return await gssapi_client(login, runtime, host)
-    if login.mechanism != OAUTHBEARER:
-        return sasl_client(login)
-    from ottla.security.oauth_login import oauth_client  # only where it is used
-
-    return await oauth_client(login, runtime)
-
-
-def sasl_client(login: SaslLogin) -> SaslClient:
-    """An exchange for a login that has all it needs."""
-    options = login.options
-    match login.mechanism:
-        case "PLAIN":
-            from ottla.security.sasl import PlainClient
-
-            return PlainClient(options["username"], options["password"])
-        case "SCRAM-SHA-256" | "SCRAM-SHA-512" as mechanism:
-            from ottla.security.scram import ScramClient  # only where it is used
-
-            is_token = options.get("tokenauth", "").lower() == "true"
-            extensions = ",tokenauth=true" if is_token else ""
-            return ScramClient(mechanism, options["username"], options["password"], extensions)
-    raise ConfigError(f"sasl.mechanism={login.mechanism}: there is no such mechanism")

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.config.sasl_client_config import SaslLogin
 from ottla.errors import ConfigError, ErrorCode
-from ottla.network.node_connection import sasl_client
+from ottla.network.sasl_login import sasl_client
 from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.group import HeartbeatRequest
 from ottla.protocol.header import SIZE, decode_response, encode_request

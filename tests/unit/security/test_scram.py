@@ -11,7 +11,7 @@ import pytest
 
 from ottla.config.sasl_client_config import SaslLogin
 from ottla.errors import SaslAuthenticationError
-from ottla.network.node_connection import sasl_client
+from ottla.network.sasl_login import sasl_client
 from ottla.security.principal import KafkaPrincipal
 from ottla.security.sasl import SaslError
 from ottla.security.scram import (
