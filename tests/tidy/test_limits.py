@@ -25,6 +25,7 @@ LINE_LENGTH = 100
 NESTING = 5
 IDIOMS_IN_1000_WORDS = 0.25
 LATE_CLASSES = 5
+LATE_IMPORTS = 123
 PROTOCOLS = 35
 CLASS_NAMES_TWICE = 20
 CONSTANTS_ALIKE = 25
@@ -111,6 +112,18 @@ def test_files_begin_with_the_class_that_names_them():
         and source.text.count("\n") > 80
     ]
     assert len(late) <= LATE_CLASSES, late
+
+
+def test_imports_stand_at_the_top():
+    """Only a start that must be quick, or a package that may be missing, has them in functions."""
+    late = [
+        f"{source.name}:{node.lineno} {node.module}"
+        for source in house()
+        for function in source.functions
+        for node in ast.walk(function)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("ottla")
+    ]
+    assert len(set(late)) <= LATE_IMPORTS, late
 
 
 def test_protocols_are_few():

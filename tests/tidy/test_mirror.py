@@ -296,6 +296,16 @@ ELSEWHERE = (
         "cli/connect_redrive",
     ),
     Elsewhere(
+        "tests/unit/cli/test_demo.py",
+        "the options of the demo say what it runs",
+        "cli/demo_run",
+    ),
+    Elsewhere(
+        "tests/unit/cli/test_pipeline.py",
+        "the options of a run say what it publishes",
+        "cli/pipeline_plan",
+    ),
+    Elsewhere(
         "tests/unit/cli/test_doctor.py",
         "each planted fault is found, and explained, by the command",
         "cli/cluster_checks cli/finding cli/host_checks cli/machine cli/setting_checks",
@@ -401,6 +411,26 @@ ELSEWHERE = (
         "tests/unit/runtime/test_disk.py",
         "one contract holds for each disk",
         "runtime/local_disk",
+    ),
+    Elsewhere(
+        "tests/unit/server/test_broker_loggers.py",
+        "levels are set as a resource of the broker",
+        "runtime/log_levels",
+    ),
+    Elsewhere(
+        "tests/unit/site/test_activity.py",
+        "activity is taken from a log or made up, and both are published alike",
+        "site/log_replay",
+    ),
+    Elsewhere(
+        "tests/unit/network/test_node_connection.py",
+        "a login is a part of opening a connection",
+        "network/sasl_login",
+    ),
+    Elsewhere(
+        "tests/unit/spark/test_connections.py",
+        "clients are kept by their settings, producers as well",
+        "spark/producers",
     ),
     Elsewhere(
         "tests/unit/runtime/test_poller.py",

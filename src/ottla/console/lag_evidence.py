@@ -11,7 +11,8 @@ from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from ottla.clients.admin.transactions import OpenTransaction, TransactionFilter
+from ottla.clients.admin.descriptions import TransactionFilter
+from ottla.clients.admin.transactions import OpenTransaction
 from ottla.clients.partition_reader import RangeFetcher, UnreadRange
 from ottla.config.client_config import ConsumerConfig
 from ottla.console.lag_causes import HoldingTransaction, WaitingRecord

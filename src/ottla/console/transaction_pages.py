@@ -6,11 +6,11 @@ import asyncio
 import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.clients.admin.descriptions import TransactionFilter
 from ottla.clients.admin.transactions import (
     HangingTransaction,
     OpenTransaction,
     TransactionDescription,
-    TransactionFilter,
 )
 from ottla.console.group_look import offset_of, result_of
 from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit, whole_number

@@ -8,6 +8,7 @@ import pytest
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.configs import ConfigOperation, IncrementalAlterableConfig
+from ottla.runtime import log_levels
 from ottla.server import broker_loggers
 
 NAME = "ottla.server.broker"
@@ -32,14 +33,14 @@ def shown(name=NAME):
     return entry.value
 
 
-@pytest.mark.parametrize("level", broker_loggers.LEVELS)
+@pytest.mark.parametrize("level", log_levels.LEVELS)
 def test_level_is_set_at_once(logger, level):
     """A level is set at once, and shown under Kafka's name, as Kafka's tool has it."""
     alter(NAME, level)
 
     assert shown() == level
-    assert logger.isEnabledFor(broker_loggers.LEVELS[level])
-    assert not logger.isEnabledFor(broker_loggers.LEVELS[level] - 1)
+    assert logger.isEnabledFor(log_levels.LEVELS[level])
+    assert not logger.isEnabledFor(log_levels.LEVELS[level] - 1)
 
 
 def test_level_that_is_deleted_is_that_of_the_logger_above(logger):
@@ -56,7 +57,7 @@ def test_root_and_every_logger_are_listed():
     """Each as a setting that can be changed."""
     entries = broker_loggers.describe(None)
 
-    assert entries[0].name == broker_loggers.ROOT
+    assert entries[0].name == log_levels.ROOT
     assert NAME in {entry.name for entry in entries}
     assert not any(entry.read_only or entry.is_sensitive for entry in entries)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from ottla.clients.admin.admin_client import AdminClient, checked
+from ottla.clients.admin.descriptions import ClusterDescription, NewTopic, TransactionFilter
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata, with_metadata
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.features import UpgradeType
@@ -19,12 +20,10 @@ if TYPE_CHECKING:
     from ottla.clients.admin.delegation_tokens import DelegationTokenAdmin
     from ottla.clients.admin.descriptions import (
         AlterConfigOp,
-        ClusterDescription,
         ConfigEntry,
         ConfigResource,
         GroupDescription,
         GroupListing,
-        NewTopic,
         TopicDescription,
     )
     from ottla.clients.admin.features import FeatureAdmin, FeatureDescription
@@ -65,8 +64,6 @@ class AdminCalls:
     async def create_topics(
         self, new_topics: Iterable[NewTopic | str], validate_only: bool = False
     ) -> None:
-        from ottla.clients.admin.descriptions import NewTopic
-
         topics = [NewTopic(new) if isinstance(new, str) else new for new in new_topics]
         checked(await self._topics.create_topics(topics, validate_only))
 
@@ -86,8 +83,6 @@ class AdminCalls:
         return checked(await self._topics.delete_records(dict(offsets)))
 
     async def describe_cluster(self) -> ClusterDescription:
-        from ottla.clients.admin.descriptions import ClusterDescription
-
         cluster = await self._client.until_done(self._client.metadata.update)
         nodes = sorted(cluster.nodes.values())
         return ClusterDescription(cluster.cluster_id, cluster.controller_id, nodes)
@@ -270,8 +265,6 @@ class AdminCalls:
         longer_than_ms: int | None = None,
         id_pattern: str | None = None,
     ) -> list[TransactionListing]:
-        from ottla.clients.admin.transactions import TransactionFilter
-
         wanted = TransactionFilter(list(states), list(producer_ids), longer_than_ms, id_pattern)
         return await self._transactions.list_transactions(wanted)
 

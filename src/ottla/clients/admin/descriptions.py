@@ -177,3 +177,12 @@ class GroupDescription(Value):
     members: list[MemberDescription] = field(default_factory=list)
     group_epoch: int | None = None
     assignment_epoch: int | None = None
+
+
+class TransactionFilter(NamedTuple):
+    """Which transactional ids to list; a filter that is not set lets all pass."""
+
+    states: Sequence[str] = ()
+    producer_ids: Sequence[int] = ()
+    longer_than_ms: int | None = None
+    id_pattern: str | None = None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, cast
 
 from ottla.clients.admin.admin_client import AdminClient
+from ottla.clients.admin.descriptions import TransactionFilter
 from ottla.clients.network_client import response_error
 from ottla.errors import KafkaError
 from ottla.protocol.group import KEY_TYPE_TRANSACTION
@@ -89,15 +90,6 @@ class OpenTransaction(NamedTuple):
         A transaction that no coordinator knows hangs, unless it is about to begin or to end.
         """
         return known is not None and self.partition in known.partitions
-
-
-class TransactionFilter(NamedTuple):
-    """Which transactional ids to list; a filter that is not set lets all pass."""
-
-    states: Sequence[str] = ()
-    producer_ids: Sequence[int] = ()
-    longer_than_ms: int | None = None
-    id_pattern: str | None = None
 
 
 class TransactionAdmin:

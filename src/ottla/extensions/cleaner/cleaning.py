@@ -18,10 +18,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
+from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.extensions.cleaner.batch_filter import NO_HORIZON, BatchFilter, LastRecord
 from ottla.extensions.cleaner.cleaned_segment import CleanedSegment
 from ottla.extensions.cleaner.cleaned_transactions import CleanedTransactions
+from ottla.extensions.cleaner.log_to_clean import LogToClean
 from ottla.extensions.cleaner.offset_map import OffsetMap
 from ottla.log.file_batches import read_batches
 from ottla.log.log import Log
@@ -30,8 +32,9 @@ from ottla.log.log_segment import LogSegment
 from ottla.log.offset_index import MAX_RELATIVE_OFFSET
 from ottla.log.transaction_index import AbortedTxn, TransactionIndex
 from ottla.record.conversion import modernised
+from ottla.record.plain_compaction import SECRET_BYTES
 from ottla.record.record_batch import CorruptRecordError, RecordBatch
-from ottla.runtime import Disk
+from ottla.runtime import Disk, Runtime
 from ottla.structs import Value, field
 
 # A step ends after so many bytes, to let the loop run. Each batch counts for some more, because
@@ -243,6 +246,28 @@ def last_records(log: Log) -> dict[int, LastRecord]:
         )
         for producer_id, state in producers.items()
     }
+
+
+def plan_of(to_clean: LogToClean, config: BrokerConfig, runtime: Runtime) -> CleaningPlan:
+    """The round over a log; its cleaner has an even share of the memory of all cleaners."""
+    log = to_clean.log
+    behind = log.segments.items[len(to_clean.segments) :]
+    threads = max(1, config.log_cleaner_threads)
+    return CleaningPlan(
+        disk=runtime.disk,
+        directory=log.dir,
+        config=log.config,
+        sources=sources_of(log, to_clean.segments),
+        first_dirty_offset=to_clean.first_dirty_offset,
+        producers=last_records(log),
+        high_watermark=log.high_watermark,
+        aborted_later=[entry for segment in behind for entry in segment.txn_index.entries()],
+        now_ms=runtime.clock.now_ms(),
+        secret=runtime.random.randbytes(SECRET_BYTES),
+        dedupe_bytes=config.log_cleaner_dedupe_buffer_size // threads,
+        load_factor=config.log_cleaner_io_buffer_load_factor,
+        buffer_bytes=config.log_cleaner_io_buffer_size // threads // 2,
+    )
 
 
 def sources_of(log: Log, segments: Sequence[LogSegment]) -> list[SourceSegment]:

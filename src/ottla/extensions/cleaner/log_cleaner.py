@@ -26,7 +26,7 @@ from ottla.runtime import Timer
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.extensions.cleaner.cleaning import Cleaning, CleaningPlan, Steps
+    from ottla.extensions.cleaner.cleaning import Cleaning, Steps
     from ottla.extensions.cleaner.segment_swap import SegmentSwap
 
 logger = logging.getLogger(__name__)
@@ -195,14 +195,14 @@ class LogCleaner(LogAttachment):
         self._attempts[log] = Attempts(failures + 1, now_ms + delay_ms)
 
     async def _run_round(self, to_clean: LogToClean) -> None:
-        # Imported only here and in _plan: many brokers have nothing to compact.
-        from ottla.extensions.cleaner.cleaning import Cleaning
+        # Imported only here: many brokers have nothing to compact.
+        from ottla.extensions.cleaner.cleaning import Cleaning, plan_of
         from ottla.extensions.cleaner.segment_swap import SegmentSwap
 
         log, runtime = to_clean.log, self._runtime
         began_ms = runtime.clock.monotonic_ms()
         await self._flush(log)
-        cleaning = Cleaning(self._plan(to_clean))
+        cleaning = Cleaning(plan_of(to_clean, self._config, runtime))
         await self._note_recovery_point(log, cleaning.plan.end_offset)
         self._check_going_on(log)
         swap = SegmentSwap(runtime, log, to_clean.segments)
@@ -259,29 +259,6 @@ class LogCleaner(LogAttachment):
             raise CleaningAbortedError(f"{log.topic_partition} moves to another directory")
         if not log.is_available:
             raise CleaningAbortedError(f"{log.topic_partition} is gone")
-
-    def _plan(self, to_clean: LogToClean) -> CleaningPlan:
-        from ottla.extensions.cleaner.cleaning import CleaningPlan, last_records, sources_of
-        from ottla.record.plain_compaction import SECRET_BYTES
-
-        log, config, runtime = to_clean.log, self._config, self._runtime
-        behind = log.segments.items[len(to_clean.segments) :]
-        threads = max(1, config.log_cleaner_threads)
-        return CleaningPlan(
-            disk=runtime.disk,
-            directory=log.dir,
-            config=log.config,
-            sources=sources_of(log, to_clean.segments),
-            first_dirty_offset=to_clean.first_dirty_offset,
-            producers=last_records(log),
-            high_watermark=log.high_watermark,
-            aborted_later=[entry for segment in behind for entry in segment.txn_index.entries()],
-            now_ms=runtime.clock.now_ms(),
-            secret=runtime.random.randbytes(SECRET_BYTES),
-            dedupe_bytes=config.log_cleaner_dedupe_buffer_size // threads,
-            load_factor=config.log_cleaner_io_buffer_load_factor,
-            buffer_bytes=config.log_cleaner_io_buffer_size // threads // 2,
-        )
 
 
 def _report(log: Log, cleaning: Cleaning, took_ms: int) -> None:

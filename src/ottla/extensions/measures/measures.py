@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.extensions.measures.request_log import RequestLog
-from ottla.server import broker_loggers
+from ottla.runtime.log_levels import follow
 from ottla.server.extension import Extension
 from ottla.server.parts import Parts
 
@@ -75,7 +75,7 @@ class Measures(Extension):
         self._follow_reporters()
         self._log = log = RequestLog(dynamic.broker_config)
         dynamic.on_broker_change(lambda: log.update_config(dynamic.broker_config))
-        broker_loggers.follow(self._follow_request_log)
+        follow(self._follow_request_log)
         self._follow_request_log()
 
     async def close(self, *, is_killed: bool = False) -> None:

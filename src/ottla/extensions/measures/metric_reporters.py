@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.place import class_named, installed, made
 from ottla.errors import ConfigError
+from ottla.extensions.measures.broker_metrics import BrokerMetrics
 from ottla.metrics.metrics_registry import MetricsRegistry, attributes
 from ottla.metrics.metrics_reporter import MetricsReporter
 from ottla.runtime import Runtime, Timer
 
 if TYPE_CHECKING:
-    from ottla.extensions.measures.broker_metrics import BrokerMetrics
     from ottla.server.parts import Parts
 
 logger = logging.getLogger(__name__)
@@ -90,8 +90,6 @@ class MetricReporters:
     def measure(self, broker: Parts) -> None:
         """All parts of the broker are there: report from now on."""
         if self._is_own:
-            from ottla.extensions.measures.broker_metrics import BrokerMetrics
-
             self._metrics = BrokerMetrics(broker, self.registry)
             self.registry.start()
         self._timer = self._runtime.scheduler.call_every(

@@ -18,7 +18,6 @@ from ottla.server.handlers.fetch import FetchHandler
 from ottla.server.handlers.metadata import MetadataHandler
 from ottla.server.handlers.produce import ProduceHandler, TransactionalProduce
 from ottla.server.metadata_cache import CurrentLeaders
-from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,15 +151,9 @@ def of_groups(
     runtime, cache = coordinators.runtime, coordinators.cache
 
     def find_coordinator() -> WholeFamily:
-        from ottla.protocol.group import KEY_TYPE_GROUP, KEY_TYPE_TRANSACTION
-        from ottla.server.handlers.find_coordinator import FindCoordinatorHandler, KeyType
+        from ottla.server.handlers.find_coordinator import of_broker
 
-        of_group, of_id = coordinators.offsets_log, coordinators.transactions_log
-        key_types = {
-            KEY_TYPE_GROUP: KeyType(OFFSETS_TOPIC, of_group.partition_for, may_be_empty=True),
-            KEY_TYPE_TRANSACTION: KeyType(TRANSACTIONS_TOPIC, of_id.partition_for),
-        }
-        return FindCoordinatorHandler(key_types, cache, runtime.scheduler, create_topic)
+        return of_broker(coordinators, create_topic)
 
     def groups() -> WholeFamily:
         from ottla.server.handlers.group import GroupHandlers

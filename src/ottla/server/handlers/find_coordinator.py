@@ -18,14 +18,18 @@ from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.group import (
     FIND_COORDINATORS_VERSION,
+    KEY_TYPE_GROUP,
+    KEY_TYPE_TRANSACTION,
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
 from ottla.runtime import Scheduler
 from ottla.server.apis import Handler
+from ottla.server.coordinators import Coordinators
+from ottla.server.handlers.metadata import CreateTopic
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import Node
+from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Node
 
 logger = logging.getLogger(__name__)
 
@@ -133,3 +137,14 @@ def _not_found(key: str, error: ErrorCode, message: str) -> Coordinator:
         error_code=error,
         error_message=message,
     )
+
+
+def of_broker(coordinators: Coordinators, create_topic: CreateTopic) -> FindCoordinatorHandler:
+    """The handler of a broker: group ids and transactional ids have a topic each."""
+    of_group, of_id = coordinators.offsets_log, coordinators.transactions_log
+    key_types = {
+        KEY_TYPE_GROUP: KeyType(OFFSETS_TOPIC, of_group.partition_for, may_be_empty=True),
+        KEY_TYPE_TRANSACTION: KeyType(TRANSACTIONS_TOPIC, of_id.partition_for),
+    }
+    scheduler = coordinators.runtime.scheduler
+    return FindCoordinatorHandler(key_types, coordinators.cache, scheduler, create_topic)

@@ -9,7 +9,7 @@ import pytest
 from cleaner_world import CleanerWorld
 from log_world import values
 
-from ottla.extensions.cleaner.cleaning import Cleaning
+from ottla.extensions.cleaner.cleaning import Cleaning, plan_of
 from ottla.extensions.cleaner.log_to_clean import LogToClean
 from ottla.log.log_retention import delete_old_segments
 from ottla.structs import NO_TIMESTAMP, TopicPartition
@@ -109,7 +109,7 @@ def test_many_small_batches_are_cleaned_in_steps(compacted):
     compacted.roll()
     log = compacted.log()
     to_clean = LogToClean(log, log.segments.items[:1], 0, 0, 1, 0, True)
-    cleaning = Cleaning(compacted.cleaner._plan(to_clean))
+    cleaning = Cleaning(plan_of(to_clean, compacted.cleaner._config, compacted.runtime))
     steps = cleaning.steps()
     sizes = [step for step in steps if isinstance(step, int)]
     steps.close()

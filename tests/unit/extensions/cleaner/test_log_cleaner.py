@@ -9,6 +9,7 @@ from cleaner_world import CleanerWorld
 from log_world import read_all, values
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.extensions.cleaner.cleaning import plan_of
 from ottla.extensions.cleaner.log_to_clean import LogToClean
 from ottla.log.log_truncation import truncate_to
 from ottla.log.transaction_index import AbortedTxn
@@ -389,7 +390,8 @@ def test_round_gets_the_memory_that_is_set_now(compacted):
     }
     compacted.cleaner.update_config(compacted.cleaner._config.replace(**changes))
     segments = tuple(compacted.log().segments.items[:1])
-    plan = compacted.cleaner._plan(LogToClean(compacted.log(), segments, 0, 0, 1, 0, True))
+    to_clean = LogToClean(compacted.log(), segments, 0, 0, 1, 0, True)
+    plan = plan_of(to_clean, compacted.cleaner._config, compacted.runtime)
 
     compacted.clean()
 

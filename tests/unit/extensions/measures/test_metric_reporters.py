@@ -273,7 +273,7 @@ def test_registry_of_its_own_is_measured_and_ticked_until_the_end(monkeypatch):
         def close(self):
             made.clear()
 
-    monkeypatch.setattr("ottla.extensions.measures.broker_metrics.BrokerMetrics", Metrics)
+    monkeypatch.setattr("ottla.extensions.measures.metric_reporters.BrokerMetrics", Metrics)
     served, own = World(Keeper), World(Keeper, is_own=True)
     for world in (served, own):
         world.reporters.registry.on_tick(lambda world=world: ticks.append(world))
