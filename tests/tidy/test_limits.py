@@ -27,7 +27,7 @@ IDIOMS_IN_1000_WORDS = 0.25
 LATE_CLASSES = 5
 LATE_IMPORTS = 123
 PROTOCOLS = 35
-CLASS_NAMES_TWICE = 20
+CLASS_NAMES_TWICE = 12
 CONSTANTS_ALIKE = 25
 IDIOMS = re.compile(
     r"\b(whoever|whatever|whomever|of which|of whom|is to be|are to be|any more|for ever|anew"

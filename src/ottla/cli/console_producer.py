@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.line_reader import JsonReader, LineReader, LineRecord
+from ottla.cli.line_reader import JsonLineReader, LineReader, LineRecord
 from ottla.cli.options import (
     add_bootstrap_server,
     add_flag,
@@ -125,7 +125,7 @@ class ConsoleProducerCommand(Command):
         if arguments.format == JSON and arguments.property:
             raise UsageError("option --property cannot be used with --format json")
         as_text = arguments.format == TEXT
-        reader = LineReader(key_values(arguments.property)) if as_text else JsonReader()
+        reader = LineReader(key_values(arguments.property)) if as_text else JsonLineReader()
         settings = producer_settings(arguments)
         servers = bootstrap_server(arguments)
         with terminal.clients.producer(servers, settings) as producer:

@@ -149,7 +149,7 @@ class LineReader:
         return None if value == self.null_marker else value
 
 
-class JsonReader(LineReader):
+class JsonLineReader(LineReader):
     """Reads lines as `ottla tail --format json` prints them: an object for each record.
 
         {"key": "k", "value": {"n": 1}, "headers": [{"key": "h", "value": "v"}]}

@@ -350,7 +350,7 @@ class BeanKind(NamedTuple):
     values: tuple[str, ...] = ()
 
 
-class Measures:
+class BeanValues:
     """The values of one MBean. Any thread may add to it, and any may read it."""
 
     def __init__(self, kind: BeanKind, clock: Clock) -> None:
@@ -410,15 +410,15 @@ class Beans:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._lock = Lock()
-        self._found: dict[tuple[BeanKind, Tags], Measures] = {}
+        self._found: dict[tuple[BeanKind, Tags], BeanValues] = {}
 
-    def measures(self, kind: BeanKind, tags: Tags) -> Measures:
+    def measures(self, kind: BeanKind, tags: Tags) -> BeanValues:
         """The MBean with these tags, which is there until `drop`."""
         key = _plain(kind, tags)
         with self._lock:
             found = self._found.get(key)
             if found is None:
-                found = self._found[key] = Measures(kind, self.clock)
+                found = self._found[key] = BeanValues(kind, self.clock)
             return found
 
     def drop(self, kind: BeanKind, tags: Tags) -> None:

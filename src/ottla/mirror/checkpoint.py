@@ -19,7 +19,7 @@ from ottla.clients.producer.producer import Producer
 from ottla.errors import KafkaError
 from ottla.metrics.metrics_registry import BeanKind, Beans, FamilyName, Tags
 from ottla.mirror.copied_offsets import LatestRecordsReader
-from ottla.mirror.flow import MBEANS, Cluster, Flow
+from ottla.mirror.flow import MBEANS, Flow, MirrorCluster
 from ottla.mirror.offset_sync import OffsetSyncStore
 from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime.clock import Clock
@@ -101,7 +101,7 @@ def decoded(records: Iterable[ConsumerRecord], decode: Decode[T], what: str) -> 
     return found
 
 
-def read_checkpoints(cluster: Cluster, topic: str, clock: Clock) -> GroupCheckpoints:
+def read_checkpoints(cluster: MirrorCluster, topic: str, clock: Clock) -> GroupCheckpoints:
     """The newest checkpoint of each group and partition, as the topic has them now."""
     reader = LatestRecordsReader(cluster, topic, clock)
     try:

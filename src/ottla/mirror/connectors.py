@@ -16,8 +16,8 @@ from ottla.config.mirror_config import MirrorConfig, MirrorConnectorConfig
 from ottla.connect.connector import SourceConnector
 from ottla.connect.data import SourceRecord
 from ottla.errors import ConfigError
-from ottla.mirror.flow import CLIENTS, Cluster, Flow, MirrorPlan, check_flow
-from ottla.mirror.mirror import Copier, FlowRunner, Keeper
+from ottla.mirror.flow import CLIENTS, Flow, MirrorCluster, MirrorPlan, check_flow
+from ottla.mirror.mirror import FlowRunner, FlowTask, Keeper
 from ottla.runtime.io_thread import Event
 
 PACKAGE: Final = "org.apache.kafka.connect.mirror."
@@ -25,7 +25,7 @@ IDLE_BETWEEN_TURNS_S: Final = 0.2
 SOURCE_PREFIX, TARGET_PREFIX = "source.cluster.", "target.cluster."
 
 
-def cluster_of(alias: str, prefix: str, properties: Mapping[str, str]) -> Cluster:
+def cluster_of(alias: str, prefix: str, properties: Mapping[str, str]) -> MirrorCluster:
     """A cluster by the settings of its clients: `source.cluster.bootstrap.servers` and its like."""
     own = {k[len(prefix) :]: v for k, v in properties.items() if k.startswith(prefix)}
     clients = {
@@ -33,7 +33,7 @@ def cluster_of(alias: str, prefix: str, properties: Mapping[str, str]) -> Cluste
         | {k[len(kind) + 1 :]: v for k, v in own.items() if k.startswith(f"{kind}.")}
         for kind, table in CLIENTS.items()
     }
-    return Cluster(alias, clients)
+    return MirrorCluster(alias, clients)
 
 
 def flow_of(properties: Mapping[str, str], **switches: bool) -> Flow:
@@ -112,13 +112,13 @@ class MirrorSourceConnector(MirrorConnector):
         "emit_checkpoints_enabled": False,
     }
 
-    _copier: Copier | None = None
+    _copier: FlowTask | None = None
 
     def start(self) -> None:
         super().start()
         runner = FlowRunner(self.flow, self.plan, self.context.beans, Event())
         self._runner = runner
-        self._copier = Copier(runner, 0)
+        self._copier = FlowTask(runner, 0)
 
     def poll(self) -> list[SourceRecord]:
         assert self._keeper is not None, "started"

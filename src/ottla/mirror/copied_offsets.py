@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from ottla.clients.consumer.consumer import Consumer
 from ottla.errors import KafkaTimeoutError
-from ottla.mirror.flow import Cluster
+from ottla.mirror.flow import MirrorCluster
 from ottla.mirror.offset_sync import CONNECTOR
 from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime.clock import Clock
@@ -78,7 +78,7 @@ def partition_of(key: bytes | None, source: str) -> TopicPartition | None:
 class LatestRecordsReader:
     """Reads a topic of records that replace each other: to its end, and later what follows."""
 
-    def __init__(self, cluster: Cluster, topic: str, clock: Clock, **own: Any) -> None:
+    def __init__(self, cluster: MirrorCluster, topic: str, clock: Clock, **own: Any) -> None:
         self.topic = topic
         self._clock = clock
         settings = cluster.settings(
@@ -124,7 +124,7 @@ class LatestRecordsReader:
 
 
 def read_offsets(
-    cluster: Cluster, topic: str, source: str, clock: Clock
+    cluster: MirrorCluster, topic: str, source: str, clock: Clock
 ) -> dict[TopicPartition, CopiedTo]:
     """How far all partitions of the cluster `source` were copied."""
     reader = LatestRecordsReader(cluster, topic, clock, isolation_level="read_committed")

@@ -37,7 +37,7 @@ CLIENTS: Final[Mapping[str, type[ConfigTable]]] = {
 PLUGIN_PREFIX: Final = "config.providers"
 
 
-class Cluster(NamedTuple):
+class MirrorCluster(NamedTuple):
     """A cluster by its alias, and the settings of the mirror's clients there, by their kind."""
 
     alias: str
@@ -55,8 +55,8 @@ class Cluster(NamedTuple):
 class Flow(NamedTuple):
     """One direction between two clusters; `config.enabled` says whether it copies."""
 
-    source: Cluster
-    target: Cluster
+    source: MirrorCluster
+    target: MirrorCluster
     config: MirrorConfig
 
     @property
@@ -88,7 +88,7 @@ class Flow(NamedTuple):
         return f"mm2-offsets.{self.source.alias}.internal"
 
     @property
-    def sync_cluster(self) -> Cluster:
+    def sync_cluster(self) -> MirrorCluster:
         """The cluster that keeps the offset syncs."""
         return self.source if self.config.offset_syncs_topic_location == SOURCE else self.target
 
@@ -155,7 +155,7 @@ class Flow(NamedTuple):
 class MirrorPlan(NamedTuple):
     """All that mm2.properties says: every flow that is enabled or has heartbeats."""
 
-    clusters: Mapping[str, Cluster]
+    clusters: Mapping[str, MirrorCluster]
     flows: Sequence[Flow]
     metrics_listener: MetricsEndPoint | None = None
     """Where what the flows measure is served."""
@@ -204,7 +204,7 @@ def parse_plan(properties: Mapping[str, str]) -> MirrorPlan:
     return MirrorPlan(clusters, flows, MirrorFileConfig.parse(once).metrics_listener)
 
 
-def parse_cluster(alias: str, properties: Mapping[str, str]) -> Cluster:
+def parse_cluster(alias: str, properties: Mapping[str, str]) -> MirrorCluster:
     """The clients' settings of a cluster: those of all clusters, of this one, of this kind."""
     own = dict(_with_prefix(properties, f"{alias}."))
     clients = {}
@@ -221,10 +221,10 @@ def parse_cluster(alias: str, properties: Mapping[str, str]) -> Cluster:
         is_client = name.split(".")[0] in CLIENTS
         if not is_client and name not in known:
             AdminConfig.refuse_misspelt(name, own[name], f"{alias}.")
-    return Cluster(alias, clients)
+    return MirrorCluster(alias, clients)
 
 
-def parse_flow(source: Cluster, target: Cluster, settings: Mapping[str, str]) -> Flow:
+def parse_flow(source: MirrorCluster, target: MirrorCluster, settings: Mapping[str, str]) -> Flow:
     """A flow with its settings; those of clients and of the Connect worker are passed over."""
     renamed = {MirrorConfig.renamed.get(name, name): value for name, value in settings.items()}
     known = MirrorConfig.known_names()

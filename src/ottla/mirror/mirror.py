@@ -25,7 +25,7 @@ from ottla.errors import ConfigError, KafkaError
 from ottla.metrics.metrics_registry import Beans, MetricsRegistry
 from ottla.mirror.checkpoint import GroupSync
 from ottla.mirror.copied_offsets import CopiedTo, read_offsets
-from ottla.mirror.flow import Cluster, Flow, MirrorPlan
+from ottla.mirror.flow import Flow, MirrorCluster, MirrorPlan
 from ottla.mirror.flow_group import KEEPER, FlowGroup, work_of
 from ottla.mirror.source_task import Assigned, Gap, SourceTask
 from ottla.mirror.topic_sync import MirroredTopics, TopicSync, refused_topics
@@ -450,7 +450,7 @@ class FlowRunner:
                 self._is_over.wait(TURN_S)
 
     def _copy_while_owned(self, number: int) -> None:
-        copier = Copier(self, number)
+        copier = FlowTask(self, number)
         try:
             while not self._is_over.is_set() and number in self.owned:
                 if not copier.turn():
@@ -586,7 +586,7 @@ class CopyCounts(NamedTuple):
         return CopyCounts(*(now - then for now, then in zip(self, before, strict=True)))
 
 
-class Copier:
+class FlowTask:
     """One task of a flow, turn by turn; for a single thread, of `ottla mirror` or of a worker."""
 
     def __init__(self, runner: FlowRunner, number: int) -> None:
@@ -687,5 +687,5 @@ def _circles(flows: Sequence[Flow]) -> Iterable[str]:
     ]
 
 
-def _servers(cluster: Cluster) -> str:
+def _servers(cluster: MirrorCluster) -> str:
     return ",".join(sorted(cluster.clients["admin"]["bootstrap.servers"].split(",")))

@@ -29,7 +29,7 @@ from ottla.config.mirror_config import FAIL
 from ottla.connect.dead_letter_queue import DeadLetterQueue
 from ottla.connect.tolerance import OF_PRODUCER, Operation, RecordFailure, Stage
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
-from ottla.metrics.metrics_registry import BeanKind, Beans, FamilyName, Measures, Tags
+from ottla.metrics.metrics_registry import BeanKind, Beans, BeanValues, FamilyName, Tags
 from ottla.mirror.copied_offsets import CopiedTo, records_of
 from ottla.mirror.flow import LARGEST_REQUEST, MBEANS, Flow
 from ottla.mirror.offset_sync import CONNECTOR, OffsetSyncQueue
@@ -109,7 +109,7 @@ class SourceTask:
         """`beans` gets the MBeans of the partitions, until they are another task's."""
         self.flow = flow
         self._beans = beans
-        self._measures: dict[TopicPartition, Measures] = {}
+        self._measures: dict[TopicPartition, BeanValues] = {}
         self.copied_records = CommittedCount(flow.is_exactly_once)
         self.copied_bytes = 0
         self.gaps: list[Gap] = []

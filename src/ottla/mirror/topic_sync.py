@@ -21,7 +21,7 @@ from ottla.clients.admin.descriptions import (
 from ottla.config.mirror_config import SOURCE
 from ottla.connect.tolerance import FOR_LETTERS
 from ottla.errors import ConfigError, ErrorCode, KafkaError
-from ottla.mirror.flow import Cluster, Flow, MirrorPlan
+from ottla.mirror.flow import Flow, MirrorCluster, MirrorPlan
 from ottla.mirror.replication_policy import IdentityReplicationPolicy
 from ottla.protocol.configs import ConfigOperation
 from ottla.security.acls import (
@@ -40,7 +40,7 @@ SETTLED: Final = (ErrorCode.TOPIC_ALREADY_EXISTS,)
 NO_ACLS: Final = (ErrorCode.SECURITY_DISABLED, ErrorCode.UNSUPPORTED_VERSION)
 
 
-class TopicChanges(NamedTuple):
+class MissingParts(NamedTuple):
     """The parts missing at the target, by the target's names."""
 
     create: Sequence[NewTopic] = ()
@@ -102,7 +102,7 @@ class TopicSync:
 
     def changes(
         self, topics: MirroredTopics, *, configs: bool = True, acls: bool = True
-    ) -> TopicChanges:
+    ) -> MissingParts:
         """The changes by which the target has them all."""
         config = self.flow.config
         create, grow = [], {}
@@ -122,9 +122,9 @@ class TopicSync:
         missing: Sequence[AclBinding] = ()
         if acls and config.sync_topic_acls_enabled:
             missing = self._missing_acls(topics.sources)
-        return TopicChanges(create, grow, settings_changes, missing)
+        return MissingParts(create, grow, settings_changes, missing)
 
-    def apply(self, changes: TopicChanges) -> None:
+    def apply(self, changes: MissingParts) -> None:
         """Do it; a change that another mirror made first is no error."""
         for new in changes.create:
             create_topic(self.target, new)
@@ -295,7 +295,7 @@ def circle_of(topic: str, flow: Flow, plan: MirrorPlan) -> list[str] | None:
     """The clusters that a topic would go round by flows that do not rename it; None if it ends."""
     if not isinstance(flow.policy, IdentityReplicationPolicy):
         return None
-    ways: list[list[Cluster]] = [[flow.source, flow.target]]
+    ways: list[list[MirrorCluster]] = [[flow.source, flow.target]]
     while ways:
         way = ways.pop()
         for each in plan.enabled():

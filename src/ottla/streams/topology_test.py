@@ -20,7 +20,7 @@ ROWS = "key binary, value binary, partition int, offset long, timestamp timestam
 Row = tuple[bytes | None, bytes | None, int]
 
 
-class Record(NamedTuple):
+class PipedRecord(NamedTuple):
     """A record that a test hands in; times are in ms since 1970."""
 
     key: Any
@@ -60,7 +60,7 @@ class StreamsTest:
     ) -> None:
         """Put records into a topic, each (key, value) or (key, value, time in ms)."""
         keys, values = key or Serdes.string(), value or Serdes.string()
-        given = [Record(*each) for each in records]
+        given = [PipedRecord(*each) for each in records]
         rows = [
             (keys.to_bytes(each.key), values.to_bytes(each.value), each.timestamp_ms)
             for each in given

@@ -6,7 +6,7 @@ from io import BytesIO, StringIO
 import pytest
 
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.line_reader import CHUNK_BYTES, JsonReader, LineReader, LineRecord
+from ottla.cli.line_reader import CHUNK_BYTES, JsonLineReader, LineReader, LineRecord
 
 EVERYTHING = {"parse.key": "true", "parse.headers": "true"}
 
@@ -148,7 +148,7 @@ def test_prompt_is_for_people():
 
 def json_records(*lines: str) -> list[LineRecord]:
     source = BytesIO("\n".join(lines).encode())
-    return [record for some in JsonReader().read(source, StringIO()) for record in some]
+    return [record for some in JsonLineReader().read(source, StringIO()) for record in some]
 
 
 def test_json_line_is_a_record():

@@ -6,7 +6,7 @@ from io import BytesIO, StringIO
 import pytest
 from fake_consumer import FakeConsumer
 
-from ottla.cli.line_reader import JsonReader
+from ottla.cli.line_reader import JsonLineReader
 from ottla.cli.terminal import Terminal
 from ottla.structs import TopicPartition
 
@@ -108,7 +108,7 @@ def test_json_can_be_read_back(tool, consumer):
         consumer.add(ZERO, NOW_MS, value, key=value, headers=headers)
 
     out = tool("tail", "orders", "-n", len(values), "--format", "json").out
-    (found,) = JsonReader().read(BytesIO(out.encode()), StringIO())
+    (found,) = JsonLineReader().read(BytesIO(out.encode()), StringIO())
 
     assert found == [(value, value, tuple(headers), NOW_MS) for value in values]
 

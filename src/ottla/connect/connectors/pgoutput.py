@@ -96,7 +96,7 @@ class Commit(NamedTuple):
     end_lsn: int
 
 
-class Decoder:
+class PgoutputDecoder:
     """Reads messages, and keeps the descriptions of tables."""
 
     def __init__(

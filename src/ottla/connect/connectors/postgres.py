@@ -50,7 +50,7 @@ from ottla.connect.connectors.pgoutput import (
     Begin,
     Change,
     Commit,
-    Decoder,
+    PgoutputDecoder,
     Relation,
 )
 from ottla.connect.connectors.postgres_types import Column, columns_of
@@ -326,7 +326,7 @@ class PostgresSource(SourceConnector):
         self._start_stream()
 
     def _start_stream(self) -> None:
-        self._decoder = Decoder(self._columns_now, self._handling)
+        self._decoder = PgoutputDecoder(self._columns_now, self._handling)
         self._transaction, self._events = None, 0
         stream = ReplicationStream(self._connect(replication="database"))
         settings = self.settings

@@ -34,7 +34,7 @@ class StreamUser(Protocol):
 Accept = Callable[["StreamEnd"], StreamUser]
 
 
-class Flow:
+class StreamDirection:
     """One direction of a stream: the bytes sent, in order, and when they may arrive.
 
     It arrives in the process at the other end; if that is paused, when it is resumed.
@@ -92,11 +92,14 @@ class StreamEnd:
         self.user: StreamUser | None = None
         self.is_closed = False
         self.peer: StreamEnd = self
-        self.flow: Flow | None = None
+        self.flow: StreamDirection | None = None
 
     def join(self, peer: StreamEnd) -> None:
         self.peer, peer.peer = peer, self
-        self.flow, peer.flow = Flow(self.network, self, peer), Flow(self.network, peer, self)
+        self.flow, peer.flow = (
+            StreamDirection(self.network, self, peer),
+            StreamDirection(self.network, peer, self),
+        )
 
     def write(self, data: bytes) -> None:
         if not self.is_closed and self.flow is not None:
@@ -216,7 +219,7 @@ class SimulatedNetwork:
         self.trace = 0
         """A checksum of all that was sent so far, and of when it arrives."""
         self._cut: set[tuple[str, str]] = set()
-        self._held: dict[tuple[str, str], dict[Flow, None]] = {}
+        self._held: dict[tuple[str, str], dict[StreamDirection, None]] = {}
         self._next_port = FIRST_EPHEMERAL_PORT
 
     # Faults
@@ -248,7 +251,7 @@ class SimulatedNetwork:
     def is_cut(self, link: tuple[str, str]) -> bool:
         return link in self._cut
 
-    def hold(self, link: tuple[str, str], flow: Flow) -> None:
+    def hold(self, link: tuple[str, str], flow: StreamDirection) -> None:
         self._held.setdefault(link, {})[flow] = None
 
     def delay_ms(self, link: tuple[str, str]) -> int:

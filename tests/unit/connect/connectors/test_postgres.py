@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from ottla.connect.connectors.pgoutput import Begin, Change, Commit, Decoder
+from ottla.connect.connectors.pgoutput import Begin, Change, Commit, PgoutputDecoder
 from ottla.connect.connectors.postgres import PostgresSource, lsn_of, quoted
 from ottla.connect.connectors.postgres_types import Column
 from ottla.connect.data import INT32, STRING, DataError, struct_of
@@ -63,7 +63,7 @@ ORDERS = struct.pack(">I", 7)
 
 @pytest.fixture
 def decoder():
-    found = Decoder(lambda namespace, name: (Column("name", True, 25, -1),))
+    found = PgoutputDecoder(lambda namespace, name: (Column("name", True, 25, -1),))
     assert found.read(table()) == []
     return found
 
@@ -133,7 +133,7 @@ def test_domains_are_the_types_that_they_are_made_of():
         "id": Column("id", True, 23, -1),
         "name": Column("name", False, 1700, (10 << 16 | 2) + 4),
     }
-    decoder = Decoder(lambda namespace, name: tuple(known.values()))
+    decoder = PgoutputDecoder(lambda namespace, name: tuple(known.values()))
     columns = column("id", 20_000, flags=1) + column("name", 20_001)
     decoder.read(b"R" + ORDERS + b"public\0orders\0d" + struct.pack(">h", 2) + columns)
     (created,) = decoder.read(b"I" + ORDERS + b"N" + row(b"1", b"2.50"))
