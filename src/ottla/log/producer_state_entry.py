@@ -13,39 +13,6 @@ MAX_SEQUENCE: Final = 2**31 - 1
 RETAINED_BATCHES: Final = 5
 
 
-def next_sequence(sequence: int) -> int:
-    """Sequence numbers wrap from 2^31-1 to 0."""
-    return 0 if sequence == MAX_SEQUENCE else sequence + 1
-
-
-def is_behind(sequence: int, later: int) -> bool:
-    """Whether `later` comes after a sequence number, by less than half of all there are."""
-    return 0 < (later - sequence) & MAX_SEQUENCE <= MAX_SEQUENCE // 2
-
-
-class BatchMetadata(NamedTuple):
-    """Sequence and place of a batch that was appended."""
-
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp_ms: int
-
-    @classmethod
-    def of(cls, batch: RecordBatch, base_offset: int, max_timestamp_ms: int) -> BatchMetadata:
-        """The memory of a batch that was appended at an offset."""
-        delta = batch.last_offset_delta
-        return cls(batch.last_sequence, base_offset + delta, delta, max_timestamp_ms)
-
-    @property
-    def first_sequence(self) -> int:
-        return (self.last_sequence - self.offset_delta) & MAX_SEQUENCE
-
-    @property
-    def first_offset(self) -> int:
-        return self.last_offset - self.offset_delta
-
-
 NOT_YET: Final = -1
 
 
@@ -87,3 +54,36 @@ class ProducerStateEntry(Value):
             self.batches.clear()
         self.batches.append(metadata)
         self.last_timestamp_ms = metadata.timestamp_ms
+
+
+def next_sequence(sequence: int) -> int:
+    """Sequence numbers wrap from 2^31-1 to 0."""
+    return 0 if sequence == MAX_SEQUENCE else sequence + 1
+
+
+def is_behind(sequence: int, later: int) -> bool:
+    """Whether `later` comes after a sequence number, by less than half of all there are."""
+    return 0 < (later - sequence) & MAX_SEQUENCE <= MAX_SEQUENCE // 2
+
+
+class BatchMetadata(NamedTuple):
+    """Sequence and place of a batch that was appended."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @classmethod
+    def of(cls, batch: RecordBatch, base_offset: int, max_timestamp_ms: int) -> BatchMetadata:
+        """The memory of a batch that was appended at an offset."""
+        delta = batch.last_offset_delta
+        return cls(batch.last_sequence, base_offset + delta, delta, max_timestamp_ms)
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & MAX_SEQUENCE
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta

@@ -11,6 +11,34 @@ from ottla.runtime import DelayedOperation
 FetchResults = dict[PartitionKey, FetchPartitionResult]
 
 
+class DelayedFetch(DelayedOperation):
+    """Completes when `min_bytes` can be read, a partition has an error, or the time is over."""
+
+    def __init__(
+        self,
+        params: FetchParams,
+        read: Callable[[], FetchResults],
+        respond: Callable[[FetchResults], object],
+        unknown: Set[PartitionKey],
+    ) -> None:
+        super().__init__(params.max_wait_ms)
+        self.params = params
+        self.unknown = unknown
+        self.read = read
+        self.respond = respond
+        self.results: FetchResults | None = None
+
+    def try_complete(self) -> bool:
+        results = self.read()
+        if not is_satisfied(self.params, results, self.unknown):
+            return False
+        self.results = results
+        return self.force_complete()
+
+    def on_complete(self) -> None:
+        self.respond(self.read() if self.results is None else self.results)
+
+
 def unknown_to_consumer(params: FetchParams, results: FetchResults) -> Set[PartitionKey]:
     """The partitions that do not exist; their errors wait with the rest of a consumer's fetch.
 
@@ -39,31 +67,3 @@ def is_satisfied(params: FetchParams, results: FetchResults, unknown: Set[Partit
             return True
         size += result.size_in_bytes
     return size >= params.min_bytes
-
-
-class DelayedFetch(DelayedOperation):
-    """Completes when `min_bytes` can be read, a partition has an error, or the time is over."""
-
-    def __init__(
-        self,
-        params: FetchParams,
-        read: Callable[[], FetchResults],
-        respond: Callable[[FetchResults], object],
-        unknown: Set[PartitionKey],
-    ) -> None:
-        super().__init__(params.max_wait_ms)
-        self.params = params
-        self.unknown = unknown
-        self.read = read
-        self.respond = respond
-        self.results: FetchResults | None = None
-
-    def try_complete(self) -> bool:
-        results = self.read()
-        if not is_satisfied(self.params, results, self.unknown):
-            return False
-        self.results = results
-        return self.force_complete()
-
-    def on_complete(self) -> None:
-        self.respond(self.read() if self.results is None else self.results)

@@ -31,6 +31,53 @@ if TYPE_CHECKING:
     from ottla.metrics.metrics_registry import MetricsRegistry
     from ottla.server.parts import Parts
 
+
+class Extension:
+    """A feature of one broker; every hook does nothing by default."""
+
+    def __init__(self, broker: Parts) -> None:
+        self.broker = broker
+
+    async def start(self) -> None:
+        """Show that the broker begins: nothing but its settings is there."""
+
+    def before_logs(self) -> None:
+        """Attach to the log manager, which has loaded no log yet."""
+
+    async def before_clients(self) -> None:
+        """Read from the registry the facts that must be known before the first client comes.
+
+        The registry is there; the settings of the cluster are read next, and logs are loaded then.
+        """
+
+    async def after_logs(self) -> None:
+        """Compare the logs, which are loaded, with the registry; the controller reads it later."""
+
+    def wrap(self) -> None:
+        """Put checks or watches around handlers, or handlers into the table.
+
+        All APIs are there but those of features that come later; no client is served yet.
+        """
+
+    def begin(self) -> None:
+        """Begin work in the background: all parts of the broker are there."""
+
+    def measure(self, registry: MetricsRegistry) -> None:
+        """Show metrics; not called where nothing shows them, and later where a setting changes."""
+
+    async def leave(self) -> None:
+        """The broker has handed its leaders over and stops; the cluster still serves it."""
+
+    def stop(self) -> None:
+        """Follow the registry no longer: clients have gone, and it is closed next."""
+
+    async def close(self, *, is_killed: bool = False) -> None:
+        """Show the end: all else has ended, or the start of the broker has failed.
+
+        Where the process of a test is killed, sockets and files are let go, and nothing is shown.
+        """
+
+
 EXTENSIONS: Final[dict[str, str]] = {
     "metrics.listener": "ottla.extensions.measures.measures:Measures",
     "metric.reporters": "ottla.extensions.measures.measures:Measures",
@@ -88,52 +135,6 @@ FAMILIES: Final[dict[str, tuple[ApiKey, ...]]] = {
 
 They answer whether the feature is wanted or not, and are not told where its folder is deleted.
 """
-
-
-class Extension:
-    """A feature of one broker; every hook does nothing by default."""
-
-    def __init__(self, broker: Parts) -> None:
-        self.broker = broker
-
-    async def start(self) -> None:
-        """Show that the broker begins: nothing but its settings is there."""
-
-    def before_logs(self) -> None:
-        """Attach to the log manager, which has loaded no log yet."""
-
-    async def before_clients(self) -> None:
-        """Read from the registry the facts that must be known before the first client comes.
-
-        The registry is there; the settings of the cluster are read next, and logs are loaded then.
-        """
-
-    async def after_logs(self) -> None:
-        """Compare the logs, which are loaded, with the registry; the controller reads it later."""
-
-    def wrap(self) -> None:
-        """Put checks or watches around handlers, or handlers into the table.
-
-        All APIs are there but those of features that come later; no client is served yet.
-        """
-
-    def begin(self) -> None:
-        """Begin work in the background: all parts of the broker are there."""
-
-    def measure(self, registry: MetricsRegistry) -> None:
-        """Show metrics; not called where nothing shows them, and later where a setting changes."""
-
-    async def leave(self) -> None:
-        """The broker has handed its leaders over and stops; the cluster still serves it."""
-
-    def stop(self) -> None:
-        """Follow the registry no longer: clients have gone, and it is closed next."""
-
-    async def close(self, *, is_killed: bool = False) -> None:
-        """Show the end: all else has ended, or the start of the broker has failed.
-
-        Where the process of a test is killed, sockets and files are let go, and nothing is shown.
-        """
 
 
 def attach(broker: Parts) -> dict[str, Extension]:

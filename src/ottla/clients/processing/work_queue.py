@@ -22,73 +22,6 @@ HELD_FOR_EACH_UNFINISHED: Final = 100
 """So many finished records wait for an unfinished one before them, for each that may be."""
 
 
-class WorkItem:
-    """One record on its way: it waits, is worked on (perhaps again and again), and is over.
-
-    `is_given_up`: its partition has gone to another member, or the work ends; it is not begun any
-    more, and its outcome does not count. A worker sets `is_running` before it looks at that, and
-    `give_up` looks at `is_running` after it has set it, so that one of the two sees the other.
-    """
-
-    __slots__ = (
-        "attempts",
-        "is_finished",
-        "is_given_up",
-        "is_over",
-        "is_running",
-        "lane",
-        "offset",
-        "pause_ms",
-        "place",
-        "progress",
-        "record",
-    )
-
-    def __init__(self, record: ConsumerRecord, lane: Hashable | None = None) -> None:
-        self.record = record
-        self.offset = record.offset
-        self.place = TopicPartition(record.topic, record.partition)
-        self.pause_ms = 0  # before the next attempt
-        self.progress: PartitionProgress | None = None  # that of the partition while it is read
-        self.lane = lane
-        self.attempts = 0
-        self.is_running = False
-        self.is_given_up = False
-        self.is_finished = False
-        self.is_over = False
-
-    def finish(self) -> None:
-        """The record is finished, and not needed any longer."""
-        self.is_finished = True
-        del self.record
-
-
-class PartitionProgress:
-    """The records of one partition that were polled, from the first unfinished one on."""
-
-    def __init__(self, state: TopicPartitionState) -> None:
-        self.state = state
-        self.generation = state.generation
-        self._items: deque[WorkItem] = deque()
-
-    def add(self, item: WorkItem) -> None:
-        item.progress = self
-        self._items.append(item)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __iter__(self) -> Iterator[WorkItem]:
-        return iter(self._items)
-
-    def first_unfinished(self) -> int | None:
-        """Its offset; None where all are finished."""
-        items = self._items
-        while items and items[0].is_finished:
-            items.popleft()
-        return items[0].offset if items else None
-
-
 class WorkQueue:
     """Gives records to workers; `begin` takes one that may be worked on now, in any thread.
 
@@ -177,3 +110,70 @@ class WorkQueue:
             self._unfinished -= 1
         del self._lanes[lane]
         return None
+
+
+class WorkItem:
+    """One record on its way: it waits, is worked on (perhaps again and again), and is over.
+
+    `is_given_up`: its partition has gone to another member, or the work ends; it is not begun any
+    more, and its outcome does not count. A worker sets `is_running` before it looks at that, and
+    `give_up` looks at `is_running` after it has set it, so that one of the two sees the other.
+    """
+
+    __slots__ = (
+        "attempts",
+        "is_finished",
+        "is_given_up",
+        "is_over",
+        "is_running",
+        "lane",
+        "offset",
+        "pause_ms",
+        "place",
+        "progress",
+        "record",
+    )
+
+    def __init__(self, record: ConsumerRecord, lane: Hashable | None = None) -> None:
+        self.record = record
+        self.offset = record.offset
+        self.place = TopicPartition(record.topic, record.partition)
+        self.pause_ms = 0  # before the next attempt
+        self.progress: PartitionProgress | None = None  # that of the partition while it is read
+        self.lane = lane
+        self.attempts = 0
+        self.is_running = False
+        self.is_given_up = False
+        self.is_finished = False
+        self.is_over = False
+
+    def finish(self) -> None:
+        """The record is finished, and not needed any longer."""
+        self.is_finished = True
+        del self.record
+
+
+class PartitionProgress:
+    """The records of one partition that were polled, from the first unfinished one on."""
+
+    def __init__(self, state: TopicPartitionState) -> None:
+        self.state = state
+        self.generation = state.generation
+        self._items: deque[WorkItem] = deque()
+
+    def add(self, item: WorkItem) -> None:
+        item.progress = self
+        self._items.append(item)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[WorkItem]:
+        return iter(self._items)
+
+    def first_unfinished(self) -> int | None:
+        """Its offset; None where all are finished."""
+        items = self._items
+        while items and items[0].is_finished:
+            items.popleft()
+        return items[0].offset if items else None

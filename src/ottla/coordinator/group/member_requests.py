@@ -33,6 +33,37 @@ MEMBERS_IN_A_SLICE = 300
 """A group may have tens of thousands."""
 
 
+GroupT_contra = TypeVar("GroupT_contra", bound=Group, contravariant=True)
+
+
+class MemberRequests(ABC, Generic[GroupT_contra]):
+    """Answers members of the classic protocol; there is one for each type of group."""
+
+    @abstractmethod
+    def join(self, group: GroupT_contra, attempt: JoinAttempt) -> None:
+        """Make the sender a member; answered when its next generation begins."""
+
+    @abstractmethod
+    def sync(self, group: GroupT_contra, request: SyncGroupRequest, respond: SyncCallback) -> None:
+        """Give the member its assignment; answered when that is in the log."""
+
+    @abstractmethod
+    def heartbeat(self, group: GroupT_contra, request: HeartbeatRequest) -> ErrorCode:
+        """The member is alive. REBALANCE_IN_PROGRESS asks it to join again."""
+
+    @abstractmethod
+    def leave(
+        self, group: GroupT_contra, identities: Sequence[MemberIdentity]
+    ) -> list[MemberResponse]:
+        """Remove members, each with its own result."""
+
+    @abstractmethod
+    def check_commit(
+        self, group: GroupT_contra, committer: Committer, partitions: Iterable[TopicPartition]
+    ) -> ErrorCode:
+        """Whether a member may commit offsets of the partitions now."""
+
+
 class JoinAttempt:
     """One JoinGroup on its way to an answer."""
 
@@ -96,37 +127,6 @@ class JoinAttempt:
             protocol_type=self.request.protocol_type,
             protocols=self.protocols,
         )
-
-
-GroupT_contra = TypeVar("GroupT_contra", bound=Group, contravariant=True)
-
-
-class MemberRequests(ABC, Generic[GroupT_contra]):
-    """Answers members of the classic protocol; there is one for each type of group."""
-
-    @abstractmethod
-    def join(self, group: GroupT_contra, attempt: JoinAttempt) -> None:
-        """Make the sender a member; answered when its next generation begins."""
-
-    @abstractmethod
-    def sync(self, group: GroupT_contra, request: SyncGroupRequest, respond: SyncCallback) -> None:
-        """Give the member its assignment; answered when that is in the log."""
-
-    @abstractmethod
-    def heartbeat(self, group: GroupT_contra, request: HeartbeatRequest) -> ErrorCode:
-        """The member is alive. REBALANCE_IN_PROGRESS asks it to join again."""
-
-    @abstractmethod
-    def leave(
-        self, group: GroupT_contra, identities: Sequence[MemberIdentity]
-    ) -> list[MemberResponse]:
-        """Remove members, each with its own result."""
-
-    @abstractmethod
-    def check_commit(
-        self, group: GroupT_contra, committer: Committer, partitions: Iterable[TopicPartition]
-    ) -> ErrorCode:
-        """Whether a member may commit offsets of the partitions now."""
 
 
 class GroupRebalancer(ABC, Generic[GroupT_contra]):

@@ -21,19 +21,6 @@ from ottla.structs import NO_UUID, TopicPartition, decode_uuid, encode_uuid
 logger = logging.getLogger(__name__)
 
 
-class CopiedId(NamedTuple):
-    """All messages before an id are in the records before an offset of one topic of today."""
-
-    id: int
-    topic_id: UUID
-    offset: int
-
-
-def topic_of_today(topic_id: str = "", offset: str = "1") -> tuple[UUID, int]:
-    """The end of a line; the lines of Ottla 0.2 have none, and count where something is deleted."""
-    return decode_uuid(topic_id) if topic_id else NO_UUID, int(offset)
-
-
 class CopiedIds:
     """A file of such ids, replaced as a whole."""
 
@@ -66,3 +53,16 @@ class CopiedIds:
         if data != self._last:
             self._disk.replace(self._path, data)
             self._last = data
+
+
+class CopiedId(NamedTuple):
+    """All messages before an id are in the records before an offset of one topic of today."""
+
+    id: int
+    topic_id: UUID
+    offset: int
+
+
+def topic_of_today(topic_id: str = "", offset: str = "1") -> tuple[UUID, int]:
+    """The end of a line; the lines of Ottla 0.2 have none, and count where something is deleted."""
+    return decode_uuid(topic_id) if topic_id else NO_UUID, int(offset)
