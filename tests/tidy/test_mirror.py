@@ -423,6 +423,16 @@ ELSEWHERE = (
         "site/log_replay",
     ),
     Elsewhere(
+        "tests/unit/record/test_batch_builder_control_records.py",
+        "control records are built, and read as they were built",
+        "record/control_record",
+    ),
+    Elsewhere(
+        "tests/unit/server/handlers/test_produce_refusals.py",
+        "batches are refused with and without a transaction",
+        "server/handlers/transactional_produce",
+    ),
+    Elsewhere(
         "tests/unit/network/test_node_connection.py",
         "a login is a part of opening a connection",
         "network/sasl_login",

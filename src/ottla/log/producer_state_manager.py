@@ -50,8 +50,9 @@ from ottla.log.producer_state_entry import (
     next_sequence,
 )
 from ottla.log.transaction_index import AbortedTxn
+from ottla.record.control_record import end_of_transaction
 from ottla.record.record import TRANSACTIONAL_FLAG
-from ottla.record.record_batch import RecordBatch, end_of_transaction
+from ottla.record.record_batch import RecordBatch
 from ottla.runtime import Disk
 from ottla.structs import NO_OFFSET, NO_SEQUENCE, TopicPartition, Value
 

@@ -7,6 +7,13 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from ottla.record import kernel
 from ottla.record.compression import MAX_DECOMPRESSED_BYTES, CompressionType, compress
+from ottla.record.control_record import (
+    CONTROL_KEY,
+    CONTROL_RECORD_VERSION,
+    END_MARKER,
+    ControlRecordType,
+    EndTransactionMarker,
+)
 from ottla.record.kernel import crc32c
 from ottla.record.plain_kernel import NewRecord
 from ottla.record.record import (
@@ -22,16 +29,11 @@ from ottla.record.record_batch import (
     BATCH_LENGTH,
     BATCH_LENGTH_POSITION,
     BATCH_OVERHEAD,
-    CONTROL_KEY,
-    CONTROL_RECORD_VERSION,
     CRC,
     CRC_POSITION,
     CRC_START,
-    END_MARKER,
     HEADER,
     MAGIC,
-    ControlRecordType,
-    EndTransactionMarker,
     RecordBatch,
 )
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE

@@ -20,11 +20,8 @@ from ottla.protocol.fetch import (
     PartitionData,
 )
 from ottla.record.batch_builder import build_batch, build_end_transaction_marker
-from ottla.record.record_batch import (
-    ControlRecordType,
-    EndTransactionMarker,
-    assign_offset,
-)
+from ottla.record.control_record import ControlRecordType, EndTransactionMarker
+from ottla.record.record_batch import assign_offset
 from ottla.structs import IsolationLevel, TopicPartition
 
 FIRST, SECOND = TopicPartition("pages", 0), TopicPartition("pages", 1)

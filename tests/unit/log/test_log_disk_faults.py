@@ -22,7 +22,7 @@ from ottla.log.log import Log
 from ottla.log.log_truncation import truncate_fully_and_start_at, truncate_to
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.batch_builder import build_end_transaction_marker
-from ottla.record.record_batch import ControlRecordType, EndTransactionMarker
+from ottla.record.control_record import ControlRecordType, EndTransactionMarker
 from ottla.structs import TopicPartition
 from ottla.testing import MemoryDisk, mock_runtime
 

@@ -9,7 +9,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_validator import AppendOrigin
 from ottla.log.recovery import rebuild_txn_indexes
 from ottla.record.batch_builder import build_batch, build_end_transaction_marker
-from ottla.record.record_batch import ControlRecordType, EndTransactionMarker, batches
+from ottla.record.control_record import ControlRecordType, EndTransactionMarker
+from ottla.record.record_batch import batches
 
 ABORT_KEY = b"\0\0\0\0"
 

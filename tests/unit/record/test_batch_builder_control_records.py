@@ -3,13 +3,13 @@
 import pytest
 
 from ottla.record.batch_builder import build_end_transaction_marker
-from ottla.record.record import CorruptRecordError, Record
-from ottla.record.record_batch import (
+from ottla.record.control_record import (
     ControlRecordType,
     EndTransactionMarker,
-    RecordBatch,
     parse_end_transaction_marker,
 )
+from ottla.record.record import CorruptRecordError, Record
+from ottla.record.record_batch import RecordBatch
 
 
 def control_record(key: str | None, value: str | None = None) -> Record:

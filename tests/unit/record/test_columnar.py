@@ -26,15 +26,10 @@ from ottla.record.batch_builder import (
 )
 from ottla.record.columnar import arrow_schema, decode_columns
 from ottla.record.compression import CompressionType
+from ottla.record.control_record import ControlRecordType, EndTransactionMarker
 from ottla.record.conversion import build_message_set
 from ottla.record.record import CorruptRecordError, Record
-from ottla.record.record_batch import (
-    ControlRecordType,
-    EndTransactionMarker,
-    RecordBatch,
-    assign_offset,
-    set_log_append_time,
-)
+from ottla.record.record_batch import RecordBatch, assign_offset, set_log_append_time
 
 UTC = datetime.UTC
 

@@ -8,7 +8,7 @@ from replica_world import T0, TOPIC_ID
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.batch_builder import build_end_transaction_marker
-from ottla.record.record_batch import ControlRecordType, EndTransactionMarker
+from ottla.record.control_record import ControlRecordType, EndTransactionMarker
 from ottla.replication.replica_requests import FetchParams, PartitionFetch
 from ottla.runtime.scheduler import at_once
 from ottla.structs import (

@@ -15,7 +15,8 @@ from ottla.coordinator.group.group import Group
 from ottla.coordinator.group.group_records import read_group_value, read_offset_value
 from ottla.coordinator.group.offsets import GroupOffsets
 from ottla.protocol.offsets_topic import GroupMetadataKey, OffsetCommitKey, decode_key
-from ottla.record.record_batch import Record, RecordBatch, end_of_transaction
+from ottla.record.control_record import end_of_transaction
+from ottla.record.record_batch import Record, RecordBatch
 from ottla.runtime.scheduler import Work
 from ottla.structs import NO_PRODUCER_ID, TopicPartition
 

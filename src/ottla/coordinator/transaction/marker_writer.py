@@ -11,7 +11,7 @@ from ottla.coordinator.transaction.transaction import EPOCH_BUMP
 from ottla.errors import ErrorCode
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.batch_builder import build_end_transaction_marker
-from ottla.record.record_batch import ControlRecordType, EndTransactionMarker
+from ottla.record.control_record import ControlRecordType, EndTransactionMarker
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import ACKS_ALL, PartitionAppendResult
 from ottla.runtime import Clock

@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Iterable
 
 from ottla.log.transaction_index import AbortedTxn
-from ottla.record.record_batch import ControlRecordType, RecordBatch
+from ottla.record.control_record import ControlRecordType
+from ottla.record.record_batch import RecordBatch
 
 
 class CleanedTransactions:

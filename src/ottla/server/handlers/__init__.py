@@ -16,7 +16,8 @@ from ottla.server.apis import LateFamily
 from ottla.server.handlers.api_versions import ApiVersionsHandler, FeaturesHandler
 from ottla.server.handlers.fetch import FetchHandler
 from ottla.server.handlers.metadata import MetadataHandler
-from ottla.server.handlers.produce import ProduceHandler, TransactionalProduce
+from ottla.server.handlers.produce import ProduceHandler
+from ottla.server.handlers.transactional_produce import TransactionalProduce
 from ottla.server.metadata_cache import CurrentLeaders
 
 if TYPE_CHECKING:

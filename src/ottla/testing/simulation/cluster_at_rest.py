@@ -18,7 +18,8 @@ from uuid import UUID
 from ottla.controller.controller_context import ControllerContext
 from ottla.log.log import Log
 from ottla.log.log_files import parse_future_dir, parse_partition_dir
-from ottla.record.record_batch import Record, RecordBatch, end_of_transaction
+from ottla.record.control_record import end_of_transaction
+from ottla.record.record_batch import Record, RecordBatch
 from ottla.registry import paths
 from ottla.registry.znodes import TopicNode
 from ottla.replication.partition import Partition

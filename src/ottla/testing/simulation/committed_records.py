@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ottla.record.record_batch import RecordBatch, end_of_transaction
+from ottla.record.control_record import end_of_transaction
+from ottla.record.record_batch import RecordBatch
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.invariants import batches_of, partition_at
 

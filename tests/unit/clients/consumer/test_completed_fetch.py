@@ -16,11 +16,8 @@ from ottla.clients.consumer.completed_fetch import (
 from ottla.clients.consumer.subscription_state import TopicPartitionState
 from ottla.errors import ErrorCode
 from ottla.record.batch_builder import build_batch, build_end_transaction_marker
-from ottla.record.record_batch import (
-    ControlRecordType,
-    EndTransactionMarker,
-    assign_offset,
-)
+from ottla.record.control_record import ControlRecordType, EndTransactionMarker
+from ottla.record.record_batch import assign_offset
 
 PARTITION = TopicPartition("pages", 0)
 PRODUCER_ID = 7

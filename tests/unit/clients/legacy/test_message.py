@@ -17,7 +17,8 @@ from ottla.clients.legacy import (
 )
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.record.batch_builder import build_batch, build_end_transaction_marker
-from ottla.record.record_batch import ControlRecordType, EndTransactionMarker, assign_offset
+from ottla.record.control_record import ControlRecordType, EndTransactionMarker
+from ottla.record.record_batch import assign_offset
 
 
 def batch(base_offset: int, *values: bytes) -> bytes:

@@ -15,7 +15,7 @@ from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.coordinator.group.topic_drops import COST_OF_A_GROUP
 from ottla.errors import ErrorCode
 from ottla.record.batch_builder import build_end_transaction_marker
-from ottla.record.record_batch import ControlRecordType, EndTransactionMarker
+from ottla.record.control_record import ControlRecordType, EndTransactionMarker
 from ottla.runtime.scheduler import at_once
 from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition, TxnProducer
 

@@ -13,12 +13,8 @@ from ottla.extensions.cleaner.cleaning import SourceSegment, group_segments
 from ottla.extensions.cleaner.offset_map import OffsetMap
 from ottla.log.transaction_index import AbortedTxn
 from ottla.record.batch_builder import build_batch, build_end_transaction_marker, with_records
-from ottla.record.record_batch import (
-    ControlRecordType,
-    EndTransactionMarker,
-    RecordBatch,
-    assign_offset,
-)
+from ottla.record.control_record import ControlRecordType, EndTransactionMarker
+from ottla.record.record_batch import RecordBatch, assign_offset
 from ottla.testing import MemoryDisk
 
 SECRET = bytes(16)

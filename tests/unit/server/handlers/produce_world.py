@@ -22,7 +22,8 @@ from ottla.protocol.produce import (
 from ottla.record.record_batch import Record, batches
 from ottla.replication.delayed_produce import DelayedProduce
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.server.handlers.produce import ProduceHandler, TransactionalProduce
+from ottla.server.handlers.produce import ProduceHandler
+from ottla.server.handlers.transactional_produce import TransactionalProduce
 from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition
 from ottla.testing import mock_runtime
 

@@ -28,7 +28,7 @@ from ottla.protocol.transactions import (
 from ottla.record.record_batch import batches
 from ottla.replication.partition_leader import PIPELINE_MS
 from ottla.runtime.scheduler import at_once
-from ottla.server.handlers.produce import TransactionalProduce
+from ottla.server.handlers.transactional_produce import TransactionalProduce
 from ottla.structs import INTERNAL_TOPICS
 
 INVALID = ErrorCode.INVALID_TXN_STATE

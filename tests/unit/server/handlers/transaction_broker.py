@@ -24,7 +24,8 @@ from ottla.replication.replica_requests import FetchParams, PartitionFetch
 from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.coordinators import Coordinators
 from ottla.server.handlers import of_groups, of_transactions
-from ottla.server.handlers.produce import ProduceHandler, TransactionalProduce
+from ottla.server.handlers.produce import ProduceHandler
+from ottla.server.handlers.transactional_produce import TransactionalProduce
 from ottla.server.metadata_cache import CurrentLeaders, MetadataCache
 from ottla.structs import (
     NO_UUID,
