@@ -20,6 +20,7 @@ from ottla.cli.options import (
 )
 from ottla.cli.property_files import command_settings
 from ottla.config.jaas import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from ottla.config.zookeeper_config import parse_connect
 from ottla.console.console_settings import ConsoleSettings
 from ottla.console.masks import mask_of
 from ottla.console.protobuf_values import protobuf_topics
@@ -281,8 +282,6 @@ def alert_limits(given: list[str]) -> dict[str, int]:
 
 def zookeeper_address(text: str) -> str:
     """The text of `--zookeeper`; UsageError where it names no servers."""
-    from ottla.config.zookeeper_config import parse_connect
-
     try:
         if text:
             parse_connect("--zookeeper", text)
