@@ -13,12 +13,13 @@ from ottla.testing.in_process_broker import InProcessBroker
 pytestmark = [pytest.mark.wide, pytest.mark.timeout(1200)]
 
 TOPICS, AT_ONCE = 10_000, 1_000
+PATIENT = {"request.timeout.ms": "300000", "default.api.timeout.ms": "300000"}
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[InProcessBroker]:
     """A broker whose topics have one partition each."""
-    with InProcessBroker() as broker, Admin(broker.bootstrap_servers) as admin:
+    with InProcessBroker() as broker, Admin(broker.bootstrap_servers, PATIENT) as admin:
         for first in range(0, TOPICS, AT_ONCE):
             names = (f"topic-{number:05}" for number in range(first, first + AT_ONCE))
             admin.create_topics([NewTopic(name, 1, 1) for name in names])

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import pytest
 from lag_world import LagWorld
 from visitor import Visitor, visit
@@ -9,6 +13,15 @@ from visitor import Visitor, visit
 from ottla.clients.admin.descriptions import GroupListing
 from ottla.clients.admin.groups import GroupAdmin
 from ottla.console.group_pages import PlotPoint, carried, heat, thinned, trend_per_s
+from ottla.protocol.group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from ottla.protocol.message import Request
 from ottla.structs import replace
 
 
@@ -287,3 +300,55 @@ def test_offsets_of_groups_of_another_kind_are_not_reset(foreign, group):
             assert "-groups --reset-offsets" in answer.text
 
     visit(foreign.servers, walk)
+
+
+@contextmanager
+def odd_group(world: LagWorld, group: str, assignment: bytes) -> Iterator[None]:
+    """A group of one member, whose assignment are these bytes."""
+    ids = {"group_id": group, "protocol_type": "consumer"}
+    limits = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000}
+    protocols = [JoinGroupRequestProtocol(name="range", metadata=b"\xff")]
+
+    async def ask(request: Request) -> Any:
+        admin = world.cluster.admin
+        coordinator = await admin.coordinator(group, admin.deadline())
+        return await world.cluster.client.send(coordinator.id, request)
+
+    async def join() -> str:
+        member_id = ""
+        for _ in range(2):  # the first answer gives the id
+            request = JoinGroupRequest(member_id=member_id, protocols=protocols, **ids, **limits)
+            joined = await ask(request)
+            member_id = joined.member_id
+        given = [SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)]
+        place = {"generation_id": joined.generation_id, "member_id": member_id}
+        sync = SyncGroupRequest(protocol_name="range", assignments=given, **place, **ids)
+        assert not (await ask(sync)).error_code
+        return member_id
+
+    members = [MemberIdentity(member_id=world.run(join()))]
+    try:
+        yield
+    finally:
+        world.run(ask(LeaveGroupRequest(group_id=group, members=members)))
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [b"\xff", b"\0\0", b"\0\0\x7f\xff\xff\xff", b"\0\1\0\0\0\1\0\2\xff\xfe\0\0\0\0"],
+)
+def test_assignment_that_is_none_hides_no_other_group(late, assignment):
+    """A leader may give out any bytes; only its own group is not described then."""
+
+    async def walk(visitor: Visitor) -> None:
+        rows = {row["group"]: row for row in (await visitor.get("/groups.json")).json["rows"]}
+        assert rows["late/er"]["members"] == 0
+        assert (rows["<b>odd"]["state"], rows["<b>odd"]["members"]) == ("Stable", None)
+        assert "<b>odd" not in (await visitor.get("/groups")).text
+        answer = await visitor.get("/group?id=%3Cb%3Eodd")
+        assert answer.status == 502
+        assert "an assignment cannot be read" in answer.text
+        assert "<b>odd" not in answer.text
+
+    with odd_group(late, "<b>odd", assignment):
+        visit(late.servers, walk)

@@ -9,7 +9,7 @@ from typing import cast
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import GroupDescription, GroupListing, MemberDescription
 from ottla.clients.network_client import response_error
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.consumer_group import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -104,7 +104,7 @@ class GroupAdmin:
         answer = await self._admin.client.send(coordinator.id, request)
         found: dict[str, GroupDescription | KafkaError] = {
             group.group_id: response_error(group.error_code, f"group {group.group_id}")
-            or description_of(group, coordinator)
+            or _description_or_fault(group, coordinator)
             for group in cast(DescribeGroupsResponse, answer).groups
         }
         dead = [
@@ -144,6 +144,17 @@ class GroupAdmin:
             return error
         (result,) = cast(DeleteGroupsResponse, answer).results
         return response_error(result.error_code, f"group {group_id}")
+
+
+def _description_or_fault(
+    group: DescribedGroup, coordinator: Node
+) -> GroupDescription | KafkaError:
+    """A group; the error of it alone where its leader has given out assignments that are none."""
+    try:
+        return description_of(group, coordinator)
+    except ProtocolError as fault:
+        what = f"group {group.group_id}: an assignment cannot be read: {fault.message}"
+        return KafkaError.of(fault.error, what)
 
 
 def description_of(group: DescribedGroup, coordinator: Node) -> GroupDescription:
