@@ -143,11 +143,6 @@ class Handshakes:
         self._served.unregister(fd)
         handshake.transport.close()
         host, port = handshake.client
-        logger.info(
-            "TLS handshake of %s:%d on listener %s failed: %s",
-            host,
-            port,
-            handshake.listener.name,
-            why,
-        )
+        text = "TLS handshake of %s:%d on listener %s failed: %s"
+        logger.info(text, host, port, handshake.listener.name, why)
         self._on_gone(host)

@@ -15,6 +15,9 @@ from ottla.protocol import wire
 from ottla.protocol.codegen import FunctionSource
 from ottla.protocol.types import Array, Field, Fixed, Records, Sized, String, StructType, Uuid
 
+MAX_MESSAGE_LENGTH = 1000
+"""Of an error's text, which may name whole what a peer has sent; strings end at 32767 bytes."""
+
 
 class EncoderSource(FunctionSource):
     """`encode(m, out, parts)`: `run` collects fixed-size values to be packed in one go."""
@@ -157,7 +160,8 @@ class EncoderSource(FunctionSource):
 
     def sized(self, type: Sized, value: str, nullable: bool) -> None:
         s = self.fresh("s")
-        encoded = ".encode()" if type is String else ""
+        cut = f"[:{MAX_MESSAGE_LENGTH}]" if value.endswith("error_message") else ""
+        encoded = f"{cut}.encode()" if type is String else ""
         self.line(f"{s} = {value}{'' if nullable else encoded}")
         with self.unless_null(s, type.length_code, nullable):
             if nullable and encoded:

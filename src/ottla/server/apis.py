@@ -64,8 +64,6 @@ NewContext = Callable[[Connection, RequestHeader, int, int, int], RequestContext
 """Gets when a request was received, its size, and when its handling began, in nanoseconds."""
 OnRefusedLogin = Callable[[Connection, str, str], object]
 """Gets a client that was refused, the mechanism that it has chosen, and the reason."""
-MAX_MESSAGE_LENGTH: Final = 1000
-"""Messages name what was sent, and a peer may have sent anything; strings end at 32767 bytes."""
 
 
 BROKERS_ONLY: Final = (
@@ -449,7 +447,11 @@ class Apis:
             context.connection.close(f"{type(body).__name__} was given up")
             raise
         except Exception as error:
-            self._fail(context, body, error)
+            try:
+                self._fail(context, body, error)
+            except Exception:
+                context.connection.close(f"{type(body).__name__} has no answer that can be sent")
+                raise
 
     def _fail(self, context: RequestContext, body: Request, error: Exception) -> None:
         """Answer with the error where the response has a place for one, else close."""
@@ -501,8 +503,8 @@ def error_code(outcome: object) -> int:
 
 
 def error_message(outcome: object) -> str | None:
-    """The error message in a response, cut to a length that fits; None unless it is an error."""
-    return outcome.message[:MAX_MESSAGE_LENGTH] if isinstance(outcome, KafkaError) else None
+    """The error message in a response; None unless it is an error."""
+    return outcome.message if isinstance(outcome, KafkaError) else None
 
 
 def refuse(connection: Connection, reason: str) -> None:

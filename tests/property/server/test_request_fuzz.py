@@ -5,14 +5,18 @@ The long run, with the clock of the processor, is in tests/soak.
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from apis_world import Client
 from breadth import examples
 from request_fuzzer import (
     MEMORY_BYTES,
     MEMORY_FACTOR,
+    WITHOUT,
     RequestFuzzer,
     Watch,
     calls,
@@ -20,6 +24,10 @@ from request_fuzzer import (
     steps_measured,
 )
 
+from ottla.errors import LocalProtocolError
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.header import encode_request
+from ottla.protocol.types import String
 from ottla.security.principal import KafkaPrincipal
 from ottla.testing import InProcessBroker
 
@@ -79,3 +87,45 @@ def test_no_request_takes_more_memory_than_it_may(broker, sizes, count):
         tracemalloc.stop()
 
     assert too_much == []
+
+
+class LongNames(RequestFuzzer):
+    """Each string is as long as one may be."""
+
+    def _scalar(self, type_: Any) -> Any:
+        return (
+            self.chance.choice(["x" * 32_767, "é" * 16_383])
+            if type_ is String
+            else super()._scalar(type_)
+        )
+
+
+async def answered(broker: InProcessBroker, frame: bytes) -> bool:
+    """Whether a request is answered, or ended; False where it is hung up on."""
+    client = Client(EVE)
+    asyncio.get_running_loop().call_soon(
+        client.hand_over, broker.broker.apis, memoryview(bytearray(frame))
+    )
+    while not (client.sent or client.ended or client.closed):
+        await asyncio.sleep(0.001)
+        broker.broker.replica_manager.complete_delayed()
+    return client.closed is None
+
+
+@pytest.mark.parametrize("seed", range(examples(6)))
+def test_names_as_long_as_they_may_be_are_answered(broker, seed):
+    """Messages that name them did not fit into an answer, and the client waited for ever."""
+    refused = []
+    for api in broker.broker.apis.supported():
+        if api[0] in WITHOUT:
+            continue
+        fuzzer = LongNames(seed, [api], [1, 2])
+        request, version = fuzzer.request()
+        try:
+            frame = encode_request(version, 7, "fuzzer", request)[4:]
+        except LocalProtocolError:
+            continue
+        if not broker.run(answered(broker, frame)):
+            refused.append((ApiKey(api[0]).name, version))
+
+    assert refused == []

@@ -31,6 +31,7 @@ from ottla.protocol.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from ottla.protocol.topics import CreatableTopicResult, CreateTopicsResponse
 from ottla.protocol.types import String, field
 
 # Values of the wrong type, which a type checker must not see as such.
@@ -301,3 +302,14 @@ def test_object_of_a_base_leaves_its_classes_their_constructors():
 
     assert repr(Response()) == "Response()"
     assert Told(name="x").name == "x"
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "\U0001f600"])
+@pytest.mark.parametrize("version", [5, 1], ids=["flexible", "before"])
+def test_text_of_an_error_is_cut_to_fit(version, letter):
+    """It may name whatever a peer has sent."""
+    topic = CreatableTopicResult(name="t", error_code=1, error_message=letter * 40_000)
+    data = encode(CreateTopicsResponse(topics=[topic]), version)
+    (found,) = decode(CreateTopicsResponse, version, data).topics
+
+    assert found.error_message == letter * 1000

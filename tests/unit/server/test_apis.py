@@ -183,6 +183,26 @@ def test_client_does_not_wait_for_what_was_given_up(client):
     assert client.closed == "HeartbeatRequest was given up"
 
 
+def test_answer_that_cannot_be_sent_closes(client):
+    """Nor could the error that it is answered with: the client waited for ever."""
+
+    async def play():
+        runtime = real_runtime(asyncio.get_running_loop())
+
+        async def handler(context, body):
+            context.amend = lambda response: iter(())[0]
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+        apis = Apis(runtime)
+        apis.register(Family(ApiKey.HEARTBEAT, handler))
+        client.hand_over(apis, encode_request(0, 1, "c", HeartbeatRequest())[4:])
+        await client.is_over.wait()
+        await runtime.close()
+
+    asyncio.run(play())
+    assert client.closed == "HeartbeatRequest has no answer that can be sent"
+
+
 def test_error_within_a_long_request_closes(client, caplog, monkeypatch, core_source):
     """As in a short one, which the processor sees to: nobody would answer it."""
 

@@ -152,7 +152,7 @@ def test_broker_is_described_under_its_own_id_only(world):
     ],
 )
 def test_resource_that_is_not_here_is_refused(world, type, name, error):
-    """In all three APIs alike, with a message that fits."""
+    """In all three APIs alike, with a message."""
     answers = [
         world.describe(type, name),
         world.alter(type, name, {}),
@@ -160,7 +160,7 @@ def test_resource_that_is_not_here_is_refused(world, type, name, error):
     ]
 
     assert {answer.error_code for answer in answers} == {error}
-    assert all(0 < len(answer.error_message) <= 1000 for answer in answers)
+    assert all(answer.error_message for answer in answers)
 
 
 def test_loggers_of_the_broker_are_a_resource(world):
