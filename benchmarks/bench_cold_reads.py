@@ -25,7 +25,6 @@ from ottla.testing.processes import BrokerProcess
 GIGABYTES = float(os.environ.get("BENCH_COLD_GIGABYTES", "3"))
 QUIET_SECONDS = 5.0
 TOPIC = "cold"
-READER_BYTES = 1 << 20
 
 
 def fill(bootstrap: str) -> int:

@@ -28,7 +28,7 @@ LATE_CLASSES = 1
 LATE_IMPORTS = 125
 PROTOCOLS = 35
 CLASS_NAMES_TWICE = 12
-CONSTANTS_ALIKE = 25
+CONSTANTS_ALIKE = 23
 IDIOMS = re.compile(
     r"\b(whoever|whatever|whomever|of which|of whom|is to be|are to be|any more|for ever|anew"
     r"|thereby|hitherto|goes on|go on|come of|comes of|lies behind|the books|the house)\b",

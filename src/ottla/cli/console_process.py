@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Iterable
     from pathlib import Path
-    from types import TracebackType
     from typing import Self
 
     from ottla.cli.terminal import Terminal
@@ -102,12 +101,7 @@ class ConsoleProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:

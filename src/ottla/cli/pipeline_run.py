@@ -96,7 +96,7 @@ class PipelineRun:
                     self._run_continuously(execution, servers, on_progress)
                 else:
                     self._run_once(execution, on_progress)
-            self._conclude(execution, spark)
+            self._conclude(execution)
 
     def _prepare(self, servers: str) -> None:
         plan = self._plan
@@ -219,7 +219,7 @@ class PipelineRun:
             raise errors[0]
         self._tell_of_files()
 
-    def _conclude(self, execution: Execution, spark: SparkSession) -> None:
+    def _conclude(self, execution: Execution) -> None:
         plan = self._plan
         with self._steps.step("computing the tables"):
             self.outcome.tables = execution.write_tables(self._folder)

@@ -37,8 +37,6 @@ SHORT_MS = 300
 """Work that is done sooner shows no progress: nobody can read a line that flashes up."""
 TURNING: Final = "".join(map(chr, (*range(0x2028, 0x202F), *range(0x2066, 0x206A))))
 """The characters beyond control characters that end a line, or turn round the text behind them."""
-UNWRITABLE: Final = "\ud800-\udfff"
-"""Lone surrogates, which no stream can write: of a JSON text, or of the name of a file."""
 ACTING: Final = re.compile(
     f"(?!\x1b\\[(?:0|1|2|36)m)[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{TURNING}]"
 )

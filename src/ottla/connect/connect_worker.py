@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from ottla.clients.admin.admin import Admin
+from ottla.clients.client_settings import ClosedOnExit
 from ottla.config.connect_config import DistributedConfig, StandaloneConfig, WorkerConfig
 from ottla.connect.distributed_herder import DistributedHerder, offset_topic
 from ottla.connect.herder import Herder, StandaloneHerder
@@ -33,7 +33,7 @@ CLOSE_LIMIT_MS = 60_000
 MakeHerder = Callable[[Any], Any]
 
 
-class ConnectWorker:
+class ConnectWorker(ClosedOnExit):
     """A worker that runs in this process."""
 
     herder: Herder
@@ -119,17 +119,6 @@ class ConnectWorker:
             self._io.run(self._close(), limit_ms)
         finally:
             self._io.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _check_cluster(self) -> None:
         """The cluster must answer before anything is begun: a wrong address is reported at once."""

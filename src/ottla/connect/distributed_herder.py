@@ -61,11 +61,7 @@ READ_COMMITTED: Final = {"isolation.level": "read_committed"}
 
 
 def table_topic(
-    config: DistributedConfig,
-    prefix: str,
-    partitions: int,
-    factor: int,
-    properties: Mapping[str, str],
+    config: DistributedConfig, prefix: str, properties: Mapping[str, str]
 ) -> TableTopic:
     """The topic of `config.storage` and its like, with the settings that stand beside its name."""
     reserved = ("topic", "partitions", "replication.factor")
@@ -74,25 +70,32 @@ def table_topic(
         for key, value in with_prefix(properties, f"{prefix}.").items()
         if key not in reserved
     }
-    names = {
-        "config.storage": config.config_storage_topic,
-        "offset.storage": config.offset_storage_topic,
-        "status.storage": config.status_storage_topic,
-    }
-    return TableTopic(f"{prefix}.topic", names[prefix], partitions, factor, configs)
+    name, partitions, factor = {
+        "config.storage": (
+            config.config_storage_topic,
+            1,
+            config.config_storage_replication_factor,
+        ),
+        "offset.storage": (
+            config.offset_storage_topic,
+            config.offset_storage_partitions,
+            config.offset_storage_replication_factor,
+        ),
+        "status.storage": (
+            config.status_storage_topic,
+            config.status_storage_partitions,
+            config.status_storage_replication_factor,
+        ),
+    }[prefix]
+    return TableTopic(f"{prefix}.topic", name, partitions, factor, configs)
 
 
 def offset_topic(
     config: DistributedConfig, properties: Mapping[str, str], settings: Mapping[str, Any]
 ) -> TopicOffsetStorage:
     """The offsets of a group of workers."""
-    factor = config.offset_storage_replication_factor
-    partitions = config.offset_storage_partitions
-    return TopicOffsetStorage(
-        table_topic(config, "offset.storage", partitions, factor, properties),
-        settings,
-        config.is_exactly_once,
-    )
+    topic = table_topic(config, "offset.storage", properties)
+    return TopicOffsetStorage(topic, settings, config.is_exactly_once)
 
 
 def own_offset_topic(
@@ -162,17 +165,8 @@ class DistributedHerder(Herder):
         self._has_read = False
         self._has_joined = False
         self._rejoin: asyncio.TimerHandle | None = None
-        configs, statuses = (
-            table_topic(config, prefix, partitions, factor, worker.properties)
-            for prefix, partitions, factor in (
-                ("config.storage", 1, config.config_storage_replication_factor),
-                (
-                    "status.storage",
-                    config.status_storage_partitions,
-                    config.status_storage_replication_factor,
-                ),
-            )
-        )
+        configs = table_topic(config, "config.storage", worker.properties)
+        statuses = table_topic(config, "status.storage", worker.properties)
         self._configs = table_on_loop(config, configs, client_settings, self._topic.apply)
         self._status_table = table_on_loop(config, statuses, client_settings, self._statuses.apply)
         self.group = WorkerGroup(

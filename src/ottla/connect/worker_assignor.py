@@ -90,7 +90,7 @@ class IncrementalAssignor:
             load[member] |= work
         _spread(load, created | _rest_of(lost, found, delay_ms))
         if delay_ms == 0:
-            delay_ms = self._balance(load, kept, revoked, now_ms)
+            delay_ms = self._balance(load, kept, revoked)
         assigned = {member: frozenset(work - kept[member]) for member, work in load.items()}
         gone = set().union(*revoked.values())
         waiting = lost if self._rebalance_at_ms and delay_ms else set()
@@ -140,7 +140,6 @@ class IncrementalAssignor:
         load: Mapping[str, set[TaskId]],
         kept: Mapping[str, set[TaskId]],
         revoked: Mapping[str, set[TaskId]],
-        now_ms: int,
     ) -> int:
         """Revoke what is above a member's share; a delay if that was done too often in a row."""
         surplus = _surplus(load, kept)

@@ -29,6 +29,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
+from ottla.config.jaas import GSSAPI
 from ottla.errors import ErrorCode, RemoteProtocolError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest
@@ -51,7 +52,6 @@ from ottla.runtime import Clock, Runtime
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal
 from ottla.structs import Value, field
 
-GSSAPI: Final = "GSSAPI"
 MIN_REAUTHENTICATION_MS: Final = 1_000
 """A client that authenticates more often is refused: each time costs more than a request."""
 

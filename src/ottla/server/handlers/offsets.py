@@ -57,7 +57,6 @@ REGISTRY_VERSION: Final = 0
 MEMBER_EPOCH_VERSION: Final = 9
 
 Errors = Mapping[TopicPartition, ErrorCode]
-Fetched = Mapping[TopicPartition, CommittedOffset | None]
 TopicT = TypeVar("TopicT", OffsetFetchResponseTopic, OffsetFetchResponseTopics)
 LINES: Final[Mapping[type[object], Any]] = {
     OffsetFetchResponseTopic: OffsetFetchResponsePartition,
