@@ -50,6 +50,7 @@ from ottla.server.parts import Parts
 from ottla.structs import ClientEntity, EndPoint
 
 if TYPE_CHECKING:
+    from ottla.log.log_dir import MetaProperties
     from ottla.server.cluster_link import ClusterLink
 
 logger = logging.getLogger(__name__)
@@ -127,14 +128,7 @@ class Broker(Parts):
         owner = self.log_manager.acquire()
         failures.check_registry_dir(self.log_manager)
         await self.registry.start()
-        await ensure_persistent_paths(self.registry)
-        known_id = owner.cluster_id if owner and config.zookeeper_connect is None else None
-        cluster_id = await ensure_cluster_id(self.registry, runtime.random.getrandbits, known_id)
-        if self.broker_id < 0 and owner is not None:
-            self.broker_id = owner.broker_id
-        if self.broker_id < 0:
-            self.broker_id = await generate_broker_id(self.registry, config)
-        self.log_manager.claim(self.broker_id, cluster_id)
+        cluster_id = await self._identify(owner)
         await check_with_registry(runtime.disk, config, self.registry)
         self.dynamic_config = DynamicConfig(runtime, self.registry, config, self.broker_id)
         self.dynamic_config.check_key_stores = self.tls.check
@@ -165,6 +159,23 @@ class Broker(Parts):
         self.tls.start(runtime)
         if self.link is not None:
             await self.link.wait_for_metadata()
+
+    async def _identify(self, owner: MetaProperties | None) -> str:
+        """Take the broker's id, of the settings, of the log directories or a new one.
+
+        The answer is the cluster's id; the log directories are claimed for both.
+        """
+        config = self.config
+        await ensure_persistent_paths(self.registry)
+        known_id = owner.cluster_id if owner and config.zookeeper_connect is None else None
+        random = self.runtime.random.getrandbits
+        cluster_id = await ensure_cluster_id(self.registry, random, known_id)
+        if self.broker_id < 0 and owner is not None:
+            self.broker_id = owner.broker_id
+        if self.broker_id < 0:
+            self.broker_id = await generate_broker_id(self.registry, config)
+        self.log_manager.claim(self.broker_id, cluster_id)
+        return cluster_id
 
     def _listen(self) -> None:
         """Open the listeners; clients wait there until all parts are made."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
-    from deltalake import CommitProperties, DeltaTable
+    from deltalake import CommitProperties, DeltaTable, Metadata
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
@@ -147,19 +147,11 @@ class DeltaHome:
         import pyarrow as pa
         from deltalake import Schema, write_deltalake
         from deltalake.exceptions import CommitFailedError
-        from pyspark.sql.types import BinaryType, StructField, StructType
+        from pyspark.sql.types import StructField, StructType
 
         before, metadata = _columns_of(table), table.metadata()
         names = ", ".join(wider)
-        if metadata.configuration.get("delta.appendOnly") == "true":
-            raise self._refused(f"columns {names} are too narrow, and it is delta.appendOnly")
-        if any(
-            isinstance(before[each].dataType, BinaryType) for each in metadata.partition_columns
-        ):
-            raise self._refused(
-                f"columns {names} are too narrow, and it is partitioned by bytes, which would not "
-                "be the same when they are written again"
-            )
+        self._check_can_widen(names, before, metadata)
         fields = [
             StructField(
                 each.name, wider.get(each.name, each.dataType), each.nullable, each.metadata
@@ -192,6 +184,20 @@ class DeltaHome:
             raise self._refused(
                 f"its columns {names} cannot be made wider, and are as they were: {error}"
             ) from error
+
+    def _check_can_widen(self, names: str, before: StructType, metadata: Metadata) -> None:
+        """WarehouseError where the rows must stay, or would not be written again as they are."""
+        from pyspark.sql.types import BinaryType
+
+        if metadata.configuration.get("delta.appendOnly") == "true":
+            raise self._refused(f"columns {names} are too narrow, and it is delta.appendOnly")
+        if any(
+            isinstance(before[each].dataType, BinaryType) for each in metadata.partition_columns
+        ):
+            raise self._refused(
+                f"columns {names} are too narrow, and it is partitioned by bytes, which would not "
+                "be the same when they are written again"
+            )
 
     def snapshot(self) -> DeltaSnapshot:
         return DeltaSnapshot(self.place, open_delta(self.place))

@@ -150,6 +150,12 @@ def of_controller(registry: MetricsRegistry, controller: Controller) -> None:
     for name, (doc, read) in gauges.items():
         family = FamilyName(CONTROLLER, "KafkaController", name)
         registry.gauge(family, doc, partial(_read_context, controller, read))
+    _of_activity(registry, controller)
+    of_controller_events(registry, controller)
+
+
+def _of_activity(registry: MetricsRegistry, controller: Controller) -> None:
+    """Whether this broker is the controller, and its work."""
     registry.gauge(
         FamilyName(CONTROLLER, "KafkaController", "ActiveControllerCount"),
         "Whether this broker is the controller: 1 in the whole cluster.",
@@ -166,7 +172,6 @@ def of_controller(registry: MetricsRegistry, controller: Controller) -> None:
         lambda: controller.unclean_elections,
         "elections",
     )
-    of_controller_events(registry, controller)
 
 
 def of_controller_events(registry: MetricsRegistry, controller: Controller) -> None:

@@ -48,7 +48,10 @@ def of_groups(registry: MetricsRegistry, manager: GroupMetadataManager) -> None:
             f"Groups of this broker that are {state}.",
             partial(is_in_state, state),
         )
+    _rates_of_groups(registry, manager)
 
+
+def _rates_of_groups(registry: MetricsRegistry, manager: GroupMetadataManager) -> None:
     counts = manager.counts
     rates = {
         name: WindowedRate(partial(getattr, counts, attribute), registry.now_ms)

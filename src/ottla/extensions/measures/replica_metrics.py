@@ -83,6 +83,11 @@ def of_replicas(registry: MetricsRegistry, replicas: ReplicaManager) -> None:
         "Producers that the partitions of this broker remember.",
         lambda each: len(each.log.producer_state_manager.producers),
     )
+    _of_in_sync_replicas(registry, replicas)
+
+
+def _of_in_sync_replicas(registry: MetricsRegistry, replicas: ReplicaManager) -> None:
+    """The changes of in-sync replicas."""
     stats = replicas.stats
     for name, read, doc in (
         ("IsrShrinksPerSec", lambda: stats.isr_shrinks, "In-sync replicas became fewer."),
@@ -172,6 +177,12 @@ def of_fetchers(registry: MetricsRegistry, replicas: ReplicaManager, has_partiti
             "Records between the end of a followed partition and its leader's high watermark.",
             lags,
         )
+    _of_copied_bytes(registry, replicas)
+
+
+def _of_copied_bytes(registry: MetricsRegistry, replicas: ReplicaManager) -> None:
+    """The fetches from each leader, and the bytes that came."""
+    fetchers = replicas.fetchers
     meters: dict[tuple[str, str], tuple[Tags, Meter]] = {}
 
     def copied(attribute: str, event_type: str) -> Series:
