@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -91,17 +92,17 @@ async def access(visit: Visit) -> Data:
     window = RowWindow(visit, SORTS, "resource")
     question = question_of(visit)
     admin = visit.cluster.admin
-    acls, missing = await _or_reason(AclAdmin(admin).describe_acls(None), NO_ACLS)
+    (acls, missing), (users, no_users), (quotas, no_quotas) = await asyncio.gather(
+        _or_reason(AclAdmin(admin).describe_acls(None), NO_ACLS),
+        _or_reason(ScramUserAdmin(admin).describe(None), {}),
+        _or_reason(ClientQuotaAdmin(admin).describe_client_quotas({}, False), {}),
+    )
     lines = [acl_line(each) for each in acls or ()]
     found = [each for each in lines if any(window.has(part) for part in each)]
     found.sort(key=SORTS[window.sort])
     answer: list[CanLine] = []
     if question is not None and acls is not None:
         answer = answers(await acl_table(visit, acls), question)
-    users, no_users = await _or_reason(ScramUserAdmin(admin).describe(None), {})
-    quotas, no_quotas = await _or_reason(
-        ClientQuotaAdmin(admin).describe_client_quotas({}, False), {}
-    )
     return {
         **window.data(len(found), len(lines)),
         "rows": found[window.first : window.first + WINDOW],

@@ -104,6 +104,8 @@ class ConsoleCluster:
         """Those of the console; no login is in them."""
         self._is_of_user = login is not None
         self._is_kraft = False
+        self._kraft_known: Cluster | None = None
+        """The metadata with which it was found out."""
         self.user = (login or {}).get("sasl.username", "")
         """The name of the user that is logged in; empty where the console has no logins."""
         self.schema_registry = settings.schema_registry
@@ -183,9 +185,11 @@ class ConsoleCluster:
 
         The metadata name any live broker as the controller there, as it passes requests on.
         """
-        if not self._is_kraft:
+        known = await self.snapshot()
+        if known is not self._kraft_known:  # of metadata that came a moment ago a broker is there
             broker = await self.client.any_ready(self.admin.deadline())
             self._is_kraft = ApiKey.DESCRIBE_QUORUM in broker.versions
+            self._kraft_known = known
         return self._is_kraft
 
     async def changed(self) -> None:

@@ -267,7 +267,8 @@ async def existing(visit: Visit, group_id: str) -> GroupLook:
     if look.group.state == DEAD and not look.committed:
         from difflib import get_close_matches  # only where there is a mistake
 
-        near = get_close_matches(group_id, list(visit.cluster.part(LagCollector).groups), n=3)
+        known = visit.cluster.part(LagCollector).groups.keys() - {group_id}
+        near = get_close_matches(group_id, sorted(known), n=3)
         found = {group_path(each): each for each in near}
         raise NotFound(f"There is no group {group_id}.", found)
     return look

@@ -215,8 +215,6 @@ async def record(visit: Visit) -> Data:
     topic = await visit.cluster.topic(str(visit.place["topic"]))
     shower = Shower(visit, topic.name)
     where = TopicPartition(topic.name, int(visit.place["partition"]))
-    if where.partition not in topic.partitions:
-        raise NotFound(f"Topic {topic.name} has no partition {where.partition}.")
     offset = int(visit.place["offset"])
     batch, found, following = await one_record(visit, where, offset)
     await shower.prepare([found])
@@ -246,6 +244,8 @@ async def one_record(
     NotFound, with the next one, where compaction, retention or a marker has left none there.
     """
     topics = visit.cluster.all_topics
+    if topics.cluster.partition(where) is None:
+        raise NotFound(f"Topic {where.topic} has no partition {where.partition}.")
     source = RecordSource(visit.cluster.client, lambda: topics.cluster)
     chunk = (await source.fetch({where: Span(offset, offset + 1)}))[where]
     if isinstance(chunk, KafkaError):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 from visitor import Visitor, visit
 
 from ottla import Admin
-from ottla.clients.admin.scram_users import UserScramCredential
+from ottla.clients.admin.acls import AclAdmin
+from ottla.clients.admin.client_quotas import ClientQuotaAdmin
+from ottla.clients.admin.scram_users import ScramUserAdmin, UserScramCredential
 from ottla.console.access_pages import Question, command_of
 from ottla.security.acls import (
     AccessControlEntry,
@@ -146,3 +149,21 @@ def test_commands_have_the_options_of_each_kind():
         "ottla acls explain --principal User:bob --operation CreateTokens "
         """--user-principal 'it'"'"'s'"""
     )
+
+
+def test_rights_users_and_quotas_are_asked_for_together(guarded, monkeypatch):
+    """A broker that does not answer is waited for once, not three times."""
+    together = asyncio.Barrier(3)
+
+    async def none(*_: object) -> dict:
+        await together.wait()
+        return {}
+
+    monkeypatch.setattr(AclAdmin, "describe_acls", none)
+    monkeypatch.setattr(ScramUserAdmin, "describe", none)
+    monkeypatch.setattr(ClientQuotaAdmin, "describe_client_quotas", none)
+
+    async def walk(visitor: Visitor) -> None:
+        assert (await visitor.get("/access")).status == 200
+
+    visit(guarded, walk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -117,6 +118,18 @@ def test_names_of_others_are_escaped_on_their_pages(world):
         assert 'name="id" value="acted&#27;[2J"' in form
 
     visit(world.servers, walk)
+
+
+def test_group_that_was_deleted_is_not_what_was_meant(late):
+    """The last look at all groups still has it."""
+
+    async def walk(visitor: Visitor) -> None:
+        await visitor.get("/groups")
+        await asyncio.to_thread(late.admin.delete_groups, ["done"])
+        answer = await visitor.get("/group.json?id=done")
+        assert (answer.status, answer.json["near"]) == (404, [])
+
+    visit(late.servers, walk)
 
 
 def test_group_that_does_not_exist_is_not_there(late):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from visitor import Visitor, visit
 
 from ottla.clients.metadata import PartitionInfo, TopicInfo
@@ -22,6 +24,18 @@ def test_overview_counts(ottla_fresh_broker):
         page = (await visitor.get("/")).text
         assert "All partitions have a leader" in page
         assert "/overview.json" in page
+
+    visit(ottla_fresh_broker.bootstrap_servers, walk)
+
+
+def test_overview_of_metadata_that_are_known_needs_no_broker(ottla_fresh_broker):
+    """One that has gone away is not waited for before half a minute is over."""
+
+    async def walk(visitor: Visitor) -> None:
+        assert (await visitor.get("/")).status == 200
+        await asyncio.to_thread(ottla_fresh_broker.kill)
+        answer = await visitor.get("/")
+        assert (answer.status, answer.text.count("controller 0")) == (200, 1)
 
     visit(ottla_fresh_broker.bootstrap_servers, walk)
 

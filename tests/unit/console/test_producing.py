@@ -25,6 +25,7 @@ def test_record_of_the_form_is_sent(ottla_fresh_broker):
         assert record["headers"][0]["value"]["text"] == "1"
         assert (await visitor.post("/t/nothing/produce", value="x")).status == 404
         assert (await visitor.post("/t/orders/produce", value="x", partition="7")).status == 400
+        assert (await visitor.get("/t/orders/produce?like=7:0")).status == 404
 
     visit(ottla_fresh_broker.bootstrap_servers, walk)
     assert ottla_fresh_broker.topics() == ["orders"]
