@@ -1,9 +1,9 @@
 """The compiled core beside the same core from its source: CPU of small requests and of sends.
 
-`make compiled` comes first. Two brokers take turns, each round begins with the other one, and what
-is shown are medians of the rounds; a ratio is the median of the rounds' ratios. Both brokers have
-the compiled kernels. CPU is that of all threads of a broker (schedstat), so that it holds on a busy
-machine as well.
+`make compiled` comes first. Two brokers, and then two clusters of three, take turns, each round
+begins with the other one, and what is shown are medians of the rounds; a ratio is the median of the
+rounds' ratios. All brokers have the compiled kernels. CPU is that of all threads of a broker
+(schedstat), so that it holds on a busy machine as well.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import ottla
 from benchmarks.bench_requests import fetch_request, frame, load, produce_request, receive
 from benchmarks.bench_startup import cpu_seconds, resident_megabytes
 from ottla.compiled import is_core_compiled
-from ottla.testing.processes import BrokerProcess
+from ottla.testing.processes import BrokerProcess, ClusterProcess
 
 ROUNDS = int(os.environ.get("BENCH_RUNS", "7"))
 REQUESTS = 8_000
@@ -48,6 +48,9 @@ ROWS = (
     Row("Fetch v11 of 100 B, each waited for", frame(fetch_request(), 11), True),
     Row("Fetch v11 of 100 B, 64 under way", frame(fetch_request(), 11), False),
 )
+
+REPLICATED = frame(produce_request(acks=-1), 9)
+REPLICATED_REQUESTS = 2_000
 
 
 def source_of(folder: Path) -> Path:
@@ -98,6 +101,39 @@ def cpu_us(broker: BrokerProcess, row: Row) -> float:
     else:
         load(address, row.request, REQUESTS)
     return (cpu_ns(broker.pid) - begun) / REQUESTS / 1e3
+
+
+def cluster_of(folder: Path, environment: dict[str, str]) -> ClusterProcess:
+    """Three brokers, of which the first leads a topic that all have."""
+    cluster = ClusterProcess(folder)
+    for broker in cluster.brokers.values():
+        broker.popen = partial(subprocess.Popen, env=environment)
+    cluster.start()
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    topic = NewTopic("requests", 1, replica_assignment=[list(cluster.brokers)])
+    admin.create_topics([topic])["requests"].result(30)
+    return cluster
+
+
+def replicated_us(cluster: ClusterProcess) -> tuple[float, float]:
+    """CPU for a produce that is answered when all have it: of the leader, and of its followers."""
+    leader, *followers = cluster.brokers.values()
+    begun = cpu_ns(leader.pid), sum(cpu_ns(each.pid) for each in followers)
+    one_by_one(("127.0.0.1", leader.port), REPLICATED, REPLICATED_REQUESTS)
+    used = cpu_ns(leader.pid) - begun[0], sum(cpu_ns(each.pid) for each in followers) - begun[1]
+    return used[0] / REPLICATED_REQUESTS / 1e3, used[1] / REPLICATED_REQUESTS / 1e3
+
+
+def compare_replication(folder: Path, environments: dict[str, dict[str, str]]) -> None:
+    clusters: dict[str, ClusterProcess] = {}
+    try:
+        for kind in KINDS:
+            clusters[kind] = cluster_of(folder / f"{kind}-cluster", environments[kind])
+        names = ("Produce, acks=all: the leader's part", "the same: that of two followers")
+        compare(names, lambda kind: replicated_us(clusters[kind]))
+    finally:
+        for cluster in clusters.values():
+            cluster.stop()
 
 
 SENDS = """
@@ -162,6 +198,7 @@ def main() -> None:
         finally:
             for broker in brokers.values():
                 broker.stop()
+        compare_replication(folder, environments)
 
 
 if __name__ == "__main__":

@@ -44,12 +44,12 @@ RUNS = 3
 LOGIN_RUNS = 5
 
 
-def produce_request() -> Request:
+def produce_request(acks: int = 1) -> Request:
     builder = BatchBuilder()
     builder.append(int(time.time() * 1000), None, bytes(100))
     data = PartitionProduceData(index=0, records=builder.build())
     topic = TopicProduceData(name="requests", partition_data=[data])
-    return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic])
+    return ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=[topic])
 
 
 def fetch_request() -> Request:

@@ -156,11 +156,9 @@ class ReplicaFetcher:
         """Touched partitions in this phase whose backoff is over, as many as one request names."""
         now_ms = self._runtime.clock.monotonic_ms()
         due = (
-            follower
-            for topic_partition in self._touched
-            if (follower := self.followers.get(topic_partition)) is not None
-            and follower.phase is phase
-            and follower.retry_at_ms <= now_ms
+            each
+            for each in map(self.followers.get, self._touched)
+            if each is not None and each.phase is phase and each.retry_at_ms <= now_ms
         )
         return list(islice(due, NAMED_AT_ONCE))
 
@@ -182,13 +180,15 @@ class ReplicaFetcher:
 
     async def _ask(self) -> None:
         """Ask where the logs diverge, for all partitions where that is unknown."""
-        questions = LeaderQuestions(self._connection, self._config, self._broker_id, self._delay)
         truncating = self._due(FollowerPhase.TRUNCATING)
         if truncating:
-            await questions.ask_epoch_ends(truncating)
+            await self._questions().ask_epoch_ends(truncating)
         out_of_range = self._due(FollowerPhase.OUT_OF_RANGE)
         if out_of_range:
-            await questions.ask_ends(out_of_range)
+            await self._questions().ask_ends(out_of_range)
+
+    def _questions(self) -> LeaderQuestions:
+        return LeaderQuestions(self._connection, self._config, self._broker_id, self._delay)
 
     async def _fetch(self) -> None:
         touched = self._look_at_touched()

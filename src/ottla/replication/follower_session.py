@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
+from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import (
@@ -17,13 +18,9 @@ from ottla.protocol.fetch import (
 )
 from ottla.structs import NO_UUID, TopicPartition
 
-if TYPE_CHECKING:
-    from uuid import UUID
-
-
 NO_SESSION: Final = 0
 FIRST_EPOCH: Final = 0
-MAX_EPOCH: Final = 2**31 - 1
+MAX_EPOCH = 2**31 - 1
 
 
 class PartitionFetchState(NamedTuple):
@@ -37,7 +34,7 @@ class PartitionFetchState(NamedTuple):
     max_bytes: int
 
 
-NAMED_AT_ONCE: Final = 5_000
+NAMED_AT_ONCE = 5_000
 """Partitions in one request; with a topic for each they are fifteen thousand elements."""
 
 

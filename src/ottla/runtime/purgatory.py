@@ -11,18 +11,20 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable
 from math import inf
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from ottla.compiled import mypyc_attr
 from ottla.runtime.scheduler import Scheduler, Timer
 
 logger = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 
-PURGED_AT_ONCE: Final = 10_000
+PURGED_AT_ONCE = 10_000
 """So many entries of the lists are looked at in one turn of the loop."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # groups wait by operations of their own
 class DelayedOperation(ABC):
     """Something to be done as soon as it can be, or when its time is up.
 

@@ -515,7 +515,9 @@ def test_follower_knows_transactions_and_producers_from_the_batches(world):
 
 
 @pytest.mark.parametrize("error", [struct.error("planted"), ValueError("planted"), OSError(5, "x")])
-def test_partition_that_cannot_be_copied_keeps_no_other_back(world, monkeypatch, caplog, error):
+def test_partition_that_cannot_be_copied_keeps_no_other_back(
+    world, monkeypatch, caplog, core_source, error
+):
     """Whatever it makes the code raise: it is named once, and tried again and again."""
     other = TopicPartition("t", 1)
     world.create(topic_partition=other)
@@ -610,7 +612,7 @@ def first_delays(caplog):
 
 
 def test_partition_that_was_copied_again_sits_out_as_short_as_the_first_time(
-    world, monkeypatch, caplog
+    world, monkeypatch, caplog, core_source
 ):
     """Only failures one after the other make it longer."""
     caplog.set_level("INFO", "ottla.replication.fetcher")
@@ -652,7 +654,9 @@ def test_connection_that_held_is_tried_again_as_soon_as_the_first_time(world, ca
     assert attempts[0] == attempts[1] > 3
 
 
-def test_partition_that_sits_out_is_asked_for_as_soon_as_its_time_is_over(world, monkeypatch):
+def test_partition_that_sits_out_is_asked_for_as_soon_as_its_time_is_over(
+    world, monkeypatch, core_source
+):
     """Though the others of its fetcher have nothing new, and their long poll would last longer."""
     world.create(topic_partition=TopicPartition("t", 1))
     world.advance(1_000)

@@ -133,7 +133,7 @@ def test_change_without_a_signal_is_noticed_after_a_while(world):
     assert leadership.follower(2, True).log_start_offset == 1
 
 
-def test_only_what_is_throttled_counts_against_the_rate(world):
+def test_only_what_is_throttled_counts_against_the_rate(world, core_source):
     """No partition is, where no setting says so."""
     fetcher = the_fetcher(world)
     counted: list[int] = []
@@ -178,7 +178,7 @@ def test_state_of_the_same_epoch_does_not_disturb_the_copying(world):
 
 
 def test_partition_without_an_answer_is_logged_before_the_others_are_waited_for(
-    world, caplog, monkeypatch
+    world, caplog, monkeypatch, core_source
 ):
     """The line has the time at which it happened, and not that of the end of a long poll."""
     caplog.set_level("INFO", "ottla.replication.fetcher")

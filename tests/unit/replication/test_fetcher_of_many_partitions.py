@@ -156,7 +156,7 @@ def test_copied_batch_takes_no_turn_where_nobody_waits(world):
     assert not delayed.committed
 
 
-def test_change_of_all_leaders_is_told_to_a_waiting_follower_once(world, monkeypatch):
+def test_change_of_all_leaders_is_told_to_a_waiting_follower_once(world, monkeypatch, core_source):
     """Each partition of a LeaderAndIsr request woke and read all fetches that waited."""
     manager = world.brokers[1].manager
     tries = []

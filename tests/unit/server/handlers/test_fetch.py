@@ -22,8 +22,9 @@ from ottla.protocol.fetch import (
 from ottla.protocol.message import encode
 from ottla.protocol.produce import LeaderIdAndEpoch, NodeEndpoint
 from ottla.record.batch_builder import build_batch
+from ottla.replication.delayed_fetch import DelayedFetch
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.replica_requests import FetchPartitionResult
+from ottla.replication.replica_requests import FetchParams, FetchPartitionResult
 from ottla.runtime import FileRegion
 from ottla.server import fetch_session
 from ottla.server.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, FetchSessionCache
@@ -33,7 +34,8 @@ from ottla.structs import CONSUMER_REPLICA_ID, NO_UUID, IsolationLevel, TopicPar
 from ottla.testing import MemoryDisk, mock_runtime
 
 ID, UNKNOWN_ID = UUID(int=7), UUID(int=8)
-OPERATION = object()
+LIMITS = FetchParams(CONSUMER_REPLICA_ID, 0, 0, 0, IsolationLevel.READ_UNCOMMITTED)
+OPERATION = DelayedFetch(LIMITS, dict, dict, frozenset())
 BATCH = build_batch([(1000, b"k", b"value", ())])
 
 
