@@ -17,6 +17,7 @@ from ottla.clients.admin.descriptions import NewTopic
 from ottla.config.client_config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from ottla.pipelines.execution import Start
 from ottla.pipelines.patient_query import PatientQuery
+from ottla.pipelines.runner import spark_session
 from ottla.spark.checkpoint_topic import (
     CheckpointCopy,
     CheckpointedBatches,
@@ -84,8 +85,6 @@ class Streams(StreamsBuilder):
         if self._session is not None:
             return self._session  # the one of the thread that has started the instance
         from pyspark.sql import SparkSession
-
-        from ottla.pipelines.runner import spark_session
 
         active = SparkSession.getActiveSession()
         if active is not None:

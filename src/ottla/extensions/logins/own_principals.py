@@ -16,6 +16,7 @@ from ottla.errors import ConfigError, KafkaTimeoutError
 from ottla.network.tls_transport import TlsTransport
 from ottla.runtime.io_thread import run_in_thread
 from ottla.runtime.scheduler import within
+from ottla.security.certificate import Certificate
 from ottla.security.principal import KafkaPrincipal, TokenPrincipal
 from ottla.security.principal_builder import AuthenticationContext, PrincipalBuilder
 from ottla.server.extension import Extension
@@ -157,8 +158,6 @@ def subject_of(certificate: bytes | None) -> str:
     """The name in a certificate, as Kafka writes it; empty where there is none to be read."""
     if certificate is None:
         return ""
-    from ottla.security.certificate import Certificate
-
     try:
         return Certificate.parse(certificate).subject
     except ValueError:
