@@ -107,7 +107,7 @@ async def answered(broker: InProcessBroker, frame: bytes) -> bool:
         client.hand_over, broker.broker.apis, memoryview(bytearray(frame))
     )
     while not (client.sent or client.ended or client.closed):
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
         broker.broker.replica_manager.complete_delayed()
     return client.closed is None
 
