@@ -524,7 +524,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/console/test_frame.py",
         "tables and values that the frame reads, and shows to a browser",
-        "console/page console/pages console/refusals console/console_settings",
+        "console/page console/refusals console/console_settings",
     ),
     Elsewhere(
         "tests/unit/console/test_registry_pages.py",
