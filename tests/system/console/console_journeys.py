@@ -404,3 +404,17 @@ class Journeys:
             card.locator("text=batch 1 ").wait_for()
             assert "160" in card.inner_text()
         card.locator(".tag", has_text="ended").wait_for()
+
+    @pytest.mark.wide
+    def test_page_that_cannot_refresh_itself_is_not_live(self, visit):
+        """It says so, and is live again with the next answer."""
+
+        def refuse(route) -> None:
+            is_refresh = "x-refresh" in route.request.headers
+            route.fulfill(status=503, body="") if is_refresh else route.continue_()
+
+        page = visit("/groups", later=503)
+        page.route("**/groups", refuse)
+        page.locator("[data-pause].stale", has_text="not up to date").wait_for()
+        page.unroute("**/groups", refuse)
+        page.locator("[data-pause]:not(.stale)", has_text="live").wait_for()
