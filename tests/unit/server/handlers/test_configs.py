@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.config.topic_config import TopicConfig
 from ottla.controller.broker_registration import ensure_persistent_paths
 from ottla.errors import ErrorCode
 from ottla.protocol.configs import (
@@ -23,7 +25,7 @@ from ottla.protocol.configs import (
 )
 from ottla.protocol.message import encode
 from ottla.registry.embedded import EmbeddedRegistry
-from ottla.server.dynamic_config import DynamicConfig
+from ottla.server.dynamic_config import DYNAMIC_BROKER_KEYS, DynamicConfig
 from ottla.server.handlers.configs import ConfigsHandler
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import ConfigSource, LeaderAndIsr, PartitionState, TopicPartition
@@ -361,6 +363,8 @@ def test_what_kafka_changes_can_be_changed(world, key, value, name):
     assert setting.config_source == (2 if name else 3)
 
 
+PAGE = Path(__file__).parents[4] / "docs" / "concepts" / "compatibility.md"
+
 OF_TOPICS = {
     "log.cleaner.delete.retention.ms": "7",
     "log.cleaner.max.compaction.lag.ms": "7",
@@ -384,8 +388,13 @@ OF_TOPICS = {
     "min.insync.replicas": "2",
     "compression.type": "gzip",
     "unclean.leader.election.enable": "true",
+    "compression.gzip.level": "7",
+    "compression.lz4.level": "7",
+    "compression.zstd.level": "7",
+    "log.message.timestamp.after.max.ms": "7",
+    "log.message.timestamp.before.max.ms": "7",
 }
-"""Of Kafka 2.3's list (DynamicBrokerConfig), here and below: the defaults of topics."""
+"""Of Kafka's list (DynamicBrokerConfig), here and below: the defaults of topics."""
 
 OF_THE_BROKER = {
     "log.cleaner.backoff.ms": "7",
@@ -394,6 +403,7 @@ OF_THE_BROKER = {
     "log.cleaner.io.buffer.size": "7000",
     "log.cleaner.io.max.bytes.per.second": "7.0",
     "log.cleaner.threads": "2",
+    "max.connection.creation.rate": "7",
     "max.connections": "7",
     "max.connections.per.ip": "7",
     "max.connections.per.ip.overrides": "127.0.0.1:7",
@@ -403,6 +413,11 @@ OF_THE_BROKER = {
     "follower.replication.throttled.rate": "7",
     "replica.alter.log.dirs.io.max.bytes.per.second": "7",
     "metric.reporters": "module:Reporter",
+    "producer.id.expiration.ms": "7",
+    "request.log.apis": "Fetch",
+    "request.log.client.ids": "seven",
+    "request.log.principals": "User:seven",
+    "request.log.slower.than.ms": "7",
 }
 OF_ONE_BROKER = {
     "listeners": "PLAINTEXT://localhost:9092,EXTRA://:9093",
@@ -463,6 +478,15 @@ def in_force(world, key):
     if key in BrokerConfig.keys:
         return world.dynamic.broker_config.text_of(key)
     return world.dynamic.broker_overrides("3").get(key)
+
+
+def test_each_key_of_the_table_is_tried_and_on_the_page():
+    """No setting is taken from who changes it that no test has seen in force."""
+    of_topics = {row.broker_keys[0] for row in TopicConfig.keys.values() if row.broker_keys}
+    page = PAGE.read_text()
+
+    assert (OF_TOPICS | OF_THE_BROKER | OF_ONE_BROKER).keys() >= DYNAMIC_BROKER_KEYS
+    assert not {key for key in DYNAMIC_BROKER_KEYS - of_topics if f"`{key}`" not in page}
 
 
 @pytest.mark.parametrize(
