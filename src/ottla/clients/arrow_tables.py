@@ -210,7 +210,7 @@ def _read(
 def table_of(
     fetched: Sequence[FetchedBatches], give_back: Callable[[TopicPartition, int], object]
 ) -> pa.Table:
-    """What a consumer has fetched, as one table.
+    """The records that a consumer has fetched, as one table.
 
     A batch that cannot be decoded, and all that is behind it, is given back, by partition and
     offset, to be read again; the error is raised unless records precede it.

@@ -281,7 +281,7 @@ def aliases(name: str) -> list[str]:
 
 
 def name_of(plugin: Any) -> str:
-    """What a plug-in is called over REST."""
+    """The name of a plug-in over REST."""
     kafka_class = getattr(plugin, "kafka_class", "")
     return kafka_class or f"{plugin.__module__}.{plugin.__qualname__}"
 

@@ -71,7 +71,7 @@ class Redrive:
         self._after: dict[TopicPartition, int] = {}
 
     def preview(self) -> None:
-        """Tell what `send` would do."""
+        """Report the plan of `send`, without sending."""
         for step in self._steps():
             for letter, topic, _ in step:
                 self._tell(letter, topic, "")

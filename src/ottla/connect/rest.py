@@ -436,7 +436,7 @@ FORWARDED: Final = ("authorization", "content-type", SIGNATURE.lower(), ALGORITH
 
 
 class WorkerRequests:
-    """What a worker sends to another one of its group, with the user and password of its own."""
+    """Requests of a worker to others of its group, with its own user and password."""
 
     def __init__(self, config: WorkerConfig, properties: Mapping[str, str]) -> None:
         self._config = config

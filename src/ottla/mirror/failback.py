@@ -51,7 +51,7 @@ class Failback:
         )
 
     def lines(self) -> list[str]:
-        """What only one of both ends has, for a person: first what nobody has read."""
+        """Records that only one end has, for the operator: first those that nobody has read."""
         found = [each.line(self._flow) for each in self._copied.differences()]
         if self._reverse is not None and self._copied_back is not None:
             found += [each.line(self._reverse) for each in self._copied_back.differences()]
@@ -191,7 +191,7 @@ class CopyProgress:
         self.ends = ends_of(source, self.offsets, OffsetSpec.LATEST)
 
     def differences(self) -> list[Difference]:
-        """What only one of both ends has, partition by partition."""
+        """Records that only one end has, partition by partition."""
         found = []
         for partition, copied in sorted(self.offsets.items()):
             next_one = 0 if copied is None else copied + 1

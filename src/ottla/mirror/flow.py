@@ -22,10 +22,10 @@ from ottla.mirror.name_filter import NameFilter, is_mirrored_topic
 from ottla.mirror.replication_policy import ReplicationPolicy, policy_named
 
 MBEANS: Final = "kafka.connect.mirror"
-"""The domain of what a mirror measures."""
+"""The domain of a mirror's metrics."""
 
 LARGEST_REQUEST: Final = 16 << 20
-"""What a mirror sends at once, and so the largest record that it copies."""
+"""The largest request of a mirror, and so the largest record that it copies."""
 CLUSTERS: Final = "clusters"
 ARROW: Final = "->"
 ALIAS: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
@@ -158,7 +158,7 @@ class MirrorPlan(NamedTuple):
     clusters: Mapping[str, MirrorCluster]
     flows: Sequence[Flow]
     metrics_listener: MetricsEndPoint | None = None
-    """Where what the flows measure is served."""
+    """Where the metrics of the flows are served."""
 
     def enabled(self) -> list[Flow]:
         return [flow for flow in self.flows if flow.config.enabled]

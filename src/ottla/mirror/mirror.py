@@ -75,11 +75,11 @@ class Mirror(ClosedOnExit):
         return [each.status() for each in self.runners if each.flow.config.enabled]
 
     def gaps(self) -> list[tuple[str, Gap]]:
-        """What could not be copied because it was gone, with the names of the flows."""
+        """Records that were gone before they were copied, with the names of the flows."""
         return [(each.flow.name, gap) for each in self.runners for gap in list(each.gaps)]
 
     def notices(self) -> list[tuple[str, str]]:
-        """What a person is told once, with the names of the flows."""
+        """Notices for the operator, each once, with the names of the flows."""
         return [(each.flow.name, text) for each in self.runners for text in list(each.notices)]
 
     def check(self) -> None:
@@ -210,7 +210,7 @@ class Keeper:
 
     @property
     def notices(self) -> list[str]:
-        """What a person is told once."""
+        """Notices for the operator, each once."""
         return self._sync.notices
 
     def open(self) -> None:
@@ -313,9 +313,9 @@ class FlowRunner:
         self.flow = flow
         self.gaps: list[Gap] = []
         self.notices: list[str] = []
-        """What a person is told once: topics that are left out, partitions that stand still."""
+        """Notices for the operator, each once: topics left out, partitions that stand still."""
         self.beans = beans
-        """What its loops measure."""
+        """The measures of its loops."""
         self.clock = beans.clock
         self._plan = plan
         self._is_over = is_over
@@ -332,7 +332,7 @@ class FlowRunner:
         self._records = self._bytes = self._lost = self._left_out = 0
 
     def loops(self) -> list[Callable[[], None]]:
-        """What to run, each in a thread of its own."""
+        """The loops to run, each in a thread of its own."""
         if not self.flow.config.enabled:
             return [self.keep]
         self.owned = frozenset()
@@ -391,7 +391,7 @@ class FlowRunner:
             self.notices.append(text)
 
     def on_notices(self, texts: Iterable[str]) -> None:
-        """Tell a person what the keeper has found, once."""
+        """Report the keeper's findings to the operator, each once."""
         self.notices += [text for text in texts if text not in self.notices]
 
     def on_topics(self, topics: MirroredTopics) -> None:
@@ -575,7 +575,7 @@ def task_of(partition: TopicPartition, count: int) -> int:
 
 
 class CopyCounts(NamedTuple):
-    """What a task has done: records and bytes that it copied, records that were lost."""
+    """The progress of a task: records and bytes that it copied, records that were lost."""
 
     records: int = 0
     bytes: int = 0
@@ -638,7 +638,7 @@ class FlowTask:
 
 
 class MirrorMetrics:
-    """What flows measure, served over HTTP from a thread of its own."""
+    """The metrics of flows, served over HTTP from a thread of its own."""
 
     def __init__(self, end_point: MetricsEndPoint, runners: Sequence[FlowRunner]) -> None:
         """ConfigError where it cannot listen there."""

@@ -81,7 +81,7 @@ class TopicSync:
         self.source = source
         self.target = target
         self.notices: list[str] = []
-        """What a person is told once: settings of which a small cluster has less."""
+        """Notices for the operator, each once: settings of which a small cluster has less."""
 
     def check_clusters(self) -> None:
         """ConfigError if both aliases stand for one cluster: it would copy to itself endlessly."""

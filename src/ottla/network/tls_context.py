@@ -63,13 +63,13 @@ class TlsStores(Value, frozen=True):
     """The content of a key store and a trust store at one time."""
 
     context: ssl.SSLContext
-    """What connections are accepted with, or made by a client."""
+    """The context of connections that are accepted, or made by a client."""
 
     certificate: Certificate | None
     """The own one; None where there is no key store."""
 
     outgoing: ssl.SSLContext | None = None
-    """What a broker connects to others with, where the listener is that of the brokers."""
+    """The context of a broker's connections to others, on the listener of the brokers."""
 
     trial: ssl.SSLContext | None = None
     """The same without a check of the host, for a handshake of the broker with itself."""

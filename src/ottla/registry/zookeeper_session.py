@@ -57,7 +57,7 @@ OPEN_PATHS: Final = ("/consumers",)
 """Consumers of the old kind write here, and they are no brokers."""
 
 TlsContext = Callable[[], ssl.SSLContext]
-"""What a connection that is made now is encrypted with; called by kazoo's thread."""
+"""The TLS context of a connection that is made now; called by kazoo's thread."""
 
 
 class ZooKeeperSettings(NamedTuple):

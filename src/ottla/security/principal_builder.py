@@ -38,7 +38,7 @@ class AuthenticationContext(Value, frozen=True):
     client_address: str
     """Its address, without the port."""
     certificate: bytes | None = field(default=None, repr=False)
-    """What it has shown, in DER; None where it has shown none."""
+    """Its certificate, in DER; None where it has shown none."""
     subject: str = ""
     """The name in the certificate, the most specific part first: `CN=alice,OU=Clients`."""
     sasl_mechanism: str = ""

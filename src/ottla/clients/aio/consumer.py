@@ -417,7 +417,7 @@ class Consumer(LoopClient):
     async def _poll_for(
         self, collect: Callable[[], tuple[list[T], bool]], timeout_ms: int
     ) -> list[T]:
-        """What has arrived; the listener is told of rebalances."""
+        """Records that have arrived; the listener hears of rebalances."""
         core, deadline = self._core, self._deadline(timeout_ms)
         while True:
             try:

@@ -392,7 +392,7 @@ class Consumer(ProcessingCalls, ClosedOnExit):
         return records or self._poll_for(core.collect, timeout_ms)
 
     def _poll_for(self, collect: Callable[[], tuple[list[T], bool]], timeout_ms: int) -> list[T]:
-        """What has arrived; the listener is told of rebalances on this thread."""
+        """Records that have arrived; the listener hears of rebalances on this thread."""
         core, deadline = self._core, self._deadline(timeout_ms)
         while True:
             outcome = self._run(core.poll_for(collect, deadline), timeout_ms)

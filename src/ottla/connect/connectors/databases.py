@@ -113,7 +113,7 @@ class Handling(NamedTuple):
 
 
 class ColumnType(NamedTuple):
-    """What a column is in Connect, how it is asked for, and how what comes is read."""
+    """The Connect type of a column, how it is asked for, and how its values are read."""
 
     schema: Schema
     selected: Callable[[Any], Any]
@@ -332,9 +332,9 @@ class Database:
     """Any kind of database, as SQLAlchemy describes it."""
 
     session: Sequence[str] = ()
-    """What a connection is told first."""
+    """The statements with which a connection begins."""
     writes: Sequence[str] = ()
-    """What a connection that writes is told as well."""
+    """Those of a connection that writes, besides."""
     system_errors: frozenset[Any] = frozenset()
     rounds: ClassVar[bool] = True
     """Whether a column of integers rounds a fraction that is written to it."""
@@ -360,7 +360,7 @@ class Database:
         return True
 
     def column_type(self, kind: Any) -> ColumnType:
-        """What a column of this type of SQLAlchemy's is in Connect."""
+        """The Connect type of a column with this type of SQLAlchemy's."""
         sql = self.sql
         if is_decimal(sql, kind):
             return self.decimal(kind.scale)
@@ -770,7 +770,7 @@ class RowReader:
         ]
 
     def raw(self, row: Sequence[Any], name: str) -> Any:
-        """What the driver has returned for a column."""
+        """The value that the driver has returned for a column."""
         return row[self._indexes[name]]
 
     def has_new_nulls(self, rows: Sequence[Sequence[Any]]) -> bool:

@@ -79,7 +79,7 @@ def _is_zone(name: str) -> bool:
 
 
 class DatabaseSettings(ConfigTable, group=True):
-    """What SqlSource and SqlSink are told of the database."""
+    """The settings of the database, for SqlSource and SqlSink."""
 
     url: str = config_key(
         default=REQUIRED,
@@ -97,7 +97,7 @@ class DatabaseSettings(ConfigTable, group=True):
 
 
 class SqlSourceSettings(DatabaseSettings):
-    """What SqlSource is told."""
+    """The settings of SqlSource."""
 
     tables: tuple[str, ...] = config_key(
         default=REQUIRED,
