@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.errors import ConfigError, ErrorCode, KafkaError
+from ottla.log.log_files import parent_of
 from ottla.log.offset_checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -173,12 +174,6 @@ class LogDir:
 
     def _checkpoint(self, name: str) -> OffsetCheckpoint:
         return OffsetCheckpoint(self.disk, self.file(name))
-
-
-def parent_of(path: str) -> str:
-    """The directory that a path is in; of a name alone it is the working directory."""
-    head, slash, _ = path.rpartition("/")
-    return head or slash or "."
 
 
 def read_owner(disk: Disk, path: str) -> MetaProperties | None:

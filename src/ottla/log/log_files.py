@@ -86,3 +86,9 @@ def _passing_name(topic_partition: TopicPartition, ending: str) -> str:
     """A long topic is cut so that a file system takes the name."""
     ending = f"-{topic_partition.partition}.{ending}"
     return topic_partition.topic[: MAX_NAME_BYTES - len(ending)] + ending
+
+
+def parent_of(path: str) -> str:
+    """The directory that a path is in; of a name alone it is the working directory."""
+    head, slash, _ = path.rpartition("/")
+    return head or slash or "."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from ottla.log.log_files import parent_of
 from ottla.runtime import Disk
 from ottla.structs import TopicPartition
 
@@ -80,13 +81,16 @@ class OffsetCheckpoint:
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace the file; nothing is written when it holds just these offsets already.
 
-        In that case its size is asked for: OSError then shows a failure of an idle directory.
+        Its directory is synced all the same, and with it the new names of deleted logs; OSError
+        then shows a failure of an idle directory.
         """
         data = format_lines(f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())
-        if data != self._last or not self._is_there():
+        if data != self._last or not self._disk.exists(self.path):
             self._disk.replace(self.path, data)
             self._last = data
             self._written = offsets
+        else:
+            self._disk.fsync_dir(parent_of(self.path))
 
     def written(self, topic_partition: TopicPartition) -> int:
         """The offset of a partition that was last written by this process; -1 if none was."""
@@ -95,10 +99,3 @@ class OffsetCheckpoint:
     def forget(self) -> None:
         """Write the file the next time even if unchanged: only that proves that it works."""
         self._last = None
-
-    def _is_there(self) -> bool:
-        try:
-            self._disk.file_size(self.path)
-        except FileNotFoundError:
-            return False
-        return True

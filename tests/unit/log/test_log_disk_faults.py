@@ -513,6 +513,29 @@ def test_deletion_is_not_noted_before_the_checkpoints_are_written():
         assert world.manager.dirs[0].is_offline == (times == 1000)
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+def test_deleted_log_does_not_come_back_with_the_power(is_known):
+    """Its new name is on disk when its deletion is noted, whether checkpoints knew it or not."""
+    world = LogWorld(**{"log.dirs": TWO_DIRS})
+    world.manager.checkpoints.write_all()
+    world.manager.get_or_create_log(PARTITION, OLD_ID)
+    idempotent(world, 0)
+    world.log().flush()
+    world.runtime.scheduler.run_ready()
+    if is_known:
+        world.manager.checkpoints.write_all()
+        world.runtime.scheduler.run_ready()
+    noted = []
+    world.manager.delete_log(PARTITION)
+    world.manager.when_deletions_are_noted(lambda: noted.append(True))
+    world.runtime.scheduler.run_ready()
+    assert noted
+    world.disk.crash()
+    world = another_life(world, copy_of(world.disk))
+
+    assert world.manager.get_log(PARTITION) is None
+
+
 def test_indexes_that_cannot_be_rebuilt_do_not_empty_the_segment():
     """A read finds them wrong and mends them; the disk fails half-way."""
     world = begin()
@@ -567,14 +590,17 @@ def test_log_that_cannot_be_loaded_at_all_does_not_stop_the_others(monkeypatch):
         world.log()
 
 
-@pytest.mark.parametrize("operation", ["rename", "fsync_dir"])
-def test_move_whose_original_stays_takes_that_directory_offline(operation):
+@pytest.mark.parametrize(
+    ("operation", "skip"), [("rename", 0), ("fsync_dir", 4)], ids=["rename", "fsync_dir"]
+)
+def test_move_whose_original_stays_takes_that_directory_offline(operation, skip):
     """It is there under the partition's name: a new log must not find it."""
     pytest.importorskip("ottla.extensions.moves", reason="moves are deleted")
     world = begin()
     world.moves.alter(PARTITION, "/data/b")
     path = "/data/a/topic-0" if operation == "rename" else "/data/a"
-    world.disk.fail(operation, path, error=errno.ENOSPC, times=1000)
+    # Four checkpoints of the directory are synced before.
+    world.disk.fail(operation, path, error=errno.ENOSPC, times=1000, skip=skip)
     world.runtime.advance(3000)
 
     assert [each.is_offline for each in world.manager.dirs] == [True, False]

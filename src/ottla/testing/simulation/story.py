@@ -132,7 +132,7 @@ class Story:
             self.nemesis.stop()
             self._end()
         if not self.history.violations:
-            self.history.violations += check_idle(self.cluster)
+            self.history.violations += self._wrong_until(lambda: check_idle(self.cluster))
         if not self.history.violations:
             self.history.violations += self._come_to_rest()
 
