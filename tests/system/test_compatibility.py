@@ -7,9 +7,11 @@ import socket
 import struct
 from pathlib import Path
 
+from ottla.config.topic_config import TopicConfig
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.header import decode_response, encode_request
+from ottla.server.dynamic_config import DYNAMIC_BROKER_KEYS
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "compatibility.md"
 HEAD_OF_BROKERS = "Between the brokers of a cluster"
@@ -31,3 +33,11 @@ def test_the_page_lists_what_the_broker_advertises(broker):
     for_everybody, _, between_brokers = PAGE.read_text(encoding="utf-8").partition(HEAD_OF_BROKERS)
     assert between_brokers
     assert ROW.findall(for_everybody) == advertised
+
+
+def test_each_setting_that_can_change_is_named():
+    """Each key of the table, but for the defaults of topics, which are named together."""
+    of_topics = {row.broker_keys[0] for row in TopicConfig.keys.values() if row.broker_keys}
+    page = PAGE.read_text()
+
+    assert not {key for key in DYNAMIC_BROKER_KEYS - of_topics if f"`{key}`" not in page}
