@@ -43,6 +43,7 @@ from ottla.connect.worker import ConnectRestError, Worker, refusal
 from ottla.connect.worker_clients import WorkerClients
 from ottla.connect.worker_task import State, TargetState, TaskId
 from ottla.errors import KafkaError
+from ottla.runtime import log_levels
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -80,17 +81,7 @@ class ConfigState:
         return [TaskId(name, number) for number in range(len(self.tasks.get(name, ())))]
 
 
-ROOT: Final = logging.root.name
-LEVELS: Final[dict[str, int]] = {
-    "ALL": 1,
-    "TRACE": 5,
-    "DEBUG": logging.DEBUG,
-    "INFO": logging.INFO,
-    "WARN": logging.WARNING,
-    "ERROR": logging.ERROR,
-    "FATAL": logging.CRITICAL,
-    "OFF": logging.CRITICAL + 10,
-}
+LEVELS: Final = {"ALL": 1, **log_levels.LEVELS, "OFF": logging.CRITICAL + 10}
 """Kafka's names, from the most that is logged to nothing."""
 
 
@@ -108,16 +99,16 @@ class LogLevels:
 
     def all(self) -> dict[str, dict[str, Any]]:
         """Those that were given a level; the others have that of the logger above them."""
-        names = sorted({ROOT, *logging.root.manager.loggerDict})
+        names = sorted({log_levels.ROOT, *logging.root.manager.loggerDict})
         return {
             name: self.of(name)
             for name in names
-            if name == ROOT or logging.getLogger(name).level != logging.NOTSET
+            if name == log_levels.ROOT or logging.getLogger(name).level != logging.NOTSET
         }
 
     def of(self, name: str) -> dict[str, Any]:
         """The level in force, and when it was changed; ConnectRestError 404 if there is none."""
-        if name != ROOT and name not in logging.root.manager.loggerDict:
+        if name != log_levels.ROOT and name not in logging.root.manager.loggerDict:
             raise refusal(404, f"Logger {name} not found.")
         number = logging.getLogger(name).getEffectiveLevel()
         level = next((level for level, least in LEVELS.items() if number <= least), "OFF")
@@ -129,7 +120,7 @@ class LogLevels:
         logging.getLogger(name)  # from now on there is one of this name
         known = list(logging.root.manager.loggerDict.items())
         names = [each for each, found in known if isinstance(found, logging.Logger)]
-        below = [each for each in names if name == ROOT or each.startswith(f"{name}.")]
+        below = [each for each in names if name == log_levels.ROOT or each.startswith(f"{name}.")]
         before = {each: logging.getLogger(each).getEffectiveLevel() for each in (name, *below)}
         logging.getLogger(name).setLevel(number)
         for each in below:
