@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import b64encode
+from collections import Counter
 from secrets import token_bytes
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -24,15 +25,20 @@ from ottla.protocol.delegation_tokens import (
     CreateDelegationTokenResponse,
 )
 from ottla.security.principal import ANONYMOUS, USER_TYPE, KafkaPrincipal, TokenPrincipal
-from ottla.security.scram import MIN_ITERATIONS, ScramCredential, TokenLogin
+from ottla.security.scram import HASHES, MIN_ITERATIONS, ScramCredential, TokenLogin
 from ottla.structs import NO_TIMESTAMP, Value, encode_uuid, field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ottla.runtime import Clock
 
 HASH: Final = "sha512"
+MAX_TOKENS: Final = 5_000
+"""Of one requester: every broker keeps them until they end, and no right is needed to ask."""
+MAX_NAMES: Final = 8_192
+"""Letters of the names in a token, each counted as MIN_NAME or more."""
+MIN_NAME: Final = 64
 
 
 class DelegationToken(Value, frozen=True):
@@ -54,9 +60,14 @@ class DelegationToken(Value, frozen=True):
         """The password of a login with the token, beside its id."""
         return b64encode(self.hmac).decode()
 
+    @property
+    def users(self) -> tuple[KafkaPrincipal, ...]:
+        """Those who may see, renew and end it without further rights."""
+        return (self.owner, self.requester, *self.renewers)
+
     def belongs_to(self, principal: KafkaPrincipal) -> bool:
-        """Whether a principal may see, renew and end it without further rights."""
-        return principal in (self.owner, self.requester, *self.renewers)
+        """Whether a principal is one of these."""
+        return principal in self.users
 
     def has_ended(self, now_ms: int) -> bool:
         return now_ms >= min(self.expiry_ms, self.max_ms)
@@ -70,8 +81,12 @@ def may_ask(principal: KafkaPrincipal) -> bool:
     return principal != ANONYMOUS and not isinstance(principal, TokenPrincipal)
 
 
-def check_users(principals: Iterable[KafkaPrincipal]) -> None:
-    """INVALID_PRINCIPAL_TYPE unless all are users."""
+def check_users(principals: Sequence[KafkaPrincipal]) -> None:
+    """INVALID_PRINCIPAL_TYPE unless all are users; INVALID_REQUEST where their names are many."""
+    if sum(max(MIN_NAME, len(each.name)) for each in principals) > MAX_NAMES:
+        raise KafkaError.of(
+            ErrorCode.INVALID_REQUEST, f"the names in a token may have {MAX_NAMES} letters in all"
+        )
     for each in principals:
         if each.type != USER_TYPE:
             raise KafkaError.of(
@@ -112,6 +127,7 @@ class TokenTable:
         self._secret = secret
         self._clock = clock
         self._by_id: dict[str, DelegationToken] = {}
+        self._requested = Counter[KafkaPrincipal]()
         self._ids_by_hmac: dict[bytes, str] = {}
         self._credentials: dict[tuple[str, str], ScramCredential] = {}
 
@@ -130,15 +146,27 @@ class TokenTable:
 
     def put(self, token: DelegationToken) -> None:
         """Add a token, or the same one with other times."""
+        self._requested[token.requester] += token.token_id not in self._by_id
         self._by_id[token.token_id] = token
         self._ids_by_hmac[_key(token.hmac)] = token.token_id
+
+    def check_room(self, requester: KafkaPrincipal) -> None:
+        """POLICY_VIOLATION for who has asked for as many tokens as one may."""
+        if self._requested[requester] >= MAX_TOKENS:
+            raise KafkaError.of(
+                ErrorCode.POLICY_VIOLATION,
+                f"{requester} has {MAX_TOKENS} tokens, and gets another when one of them ends",
+            )
 
     def remove(self, token_id: str) -> None:
         token = self._by_id.pop(token_id, None)
         if token is not None:
             del self._ids_by_hmac[_key(token.hmac)]
-        for key in [key for key in self._credentials if key[1] == token_id]:
-            del self._credentials[key]
+            self._requested[token.requester] -= 1
+            if not self._requested[token.requester]:
+                del self._requested[token.requester]
+        for mechanism in HASHES:
+            self._credentials.pop((mechanism, token_id), None)
 
     def replace(self, tokens: Iterable[DelegationToken]) -> None:
         """Have these tokens only."""

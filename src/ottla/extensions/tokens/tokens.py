@@ -45,7 +45,7 @@ def new_tokens_handler(broker: Parts) -> DelegationTokensHandler:
     tokens = broker.find(Tokens)
     return DelegationTokensHandler(
         None if tokens is None else tokens.store,
-        broker.runtime.clock,
+        broker.runtime,
         broker.config.delegation_token_max_lifetime_ms,
         broker.config.delegation_token_expiry_time_ms,
     )

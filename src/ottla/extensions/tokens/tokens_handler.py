@@ -13,7 +13,7 @@ Version notes: v1 as v0 · v2 flexible · v3 tokens for other owners (KIP-373).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.api_keys import ApiKey
@@ -37,6 +37,7 @@ from ottla.security.delegation_tokens import (
     owner_of,
 )
 from ottla.security.principal import KafkaPrincipal
+from ottla.server.apis import begin
 from ottla.structs import NO_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -44,18 +45,23 @@ if TYPE_CHECKING:
 
     from ottla.extensions.tokens.token_store import TokenStore
     from ottla.network.request_context import RequestContext
-    from ottla.runtime import Clock
-    from ottla.server.apis import Handler
+    from ottla.runtime import Runtime
+    from ottla.runtime.scheduler import Work
+    from ottla.security.delegation_tokens import TokenTable
+    from ottla.server.apis import Answer, Handler
+
+TOKENS_IN_A_SLICE: Final = 200
+"""A token may name a hundred renewers."""
 
 
 class DelegationTokensHandler:
     """Makes, shows, renews and ends the tokens in the registry; without `store` there are none."""
 
     def __init__(
-        self, store: TokenStore | None, clock: Clock, max_lifetime_ms: int, expiry_time_ms: int
+        self, store: TokenStore | None, runtime: Runtime, max_lifetime_ms: int, expiry_time_ms: int
     ) -> None:
         self.store = store
-        self.clock = clock
+        self.clock, self.slices = runtime.clock, runtime.slices
         self.max_lifetime_ms = max_lifetime_ms
         self.expiry_time_ms = expiry_time_ms
 
@@ -78,6 +84,7 @@ class DelegationTokensHandler:
             self._check_may_ask(context)
             check_users((owner, *renewers))
             store = self._store()
+            store.table.check_room(context.principal)
             token = self._new_token(store, owner, context.principal, renewers, body.max_lifetime_ms)
             await store.create(token)
         except KafkaError as error:
@@ -131,24 +138,28 @@ class DelegationTokensHandler:
 
     def handle_describe(
         self, context: RequestContext, body: DescribeDelegationTokenRequest
-    ) -> DescribeDelegationTokenResponse:
+    ) -> Answer:
         """All tokens of the owners; the check of rights leaves those that the client may see."""
         try:
             store = self._store_for(context)
         except KafkaError as error:
             return DescribeDelegationTokenResponse(error_code=int(error.error))
-        wanted = None
+        return begin(self.slices, context, self._describe(store.table, body))
+
+    def _describe(
+        self, table: TokenTable, body: DescribeDelegationTokenRequest
+    ) -> Work[DescribeDelegationTokenResponse]:
+        response, wanted = DescribeDelegationTokenResponse(), None
         if body.owners is not None:
-            wanted = [
+            wanted = {
                 KafkaPrincipal(each.principal_type, each.principal_name) for each in body.owners
-            ]
-        return DescribeDelegationTokenResponse(
-            tokens=[
-                described(token)
-                for token in store.table
-                if wanted is None or any(token.belongs_to(each) for each in wanted)
-            ]
-        )
+            }
+        for number, token in enumerate(list(table), 1):
+            if wanted is None or not wanted.isdisjoint(token.users):
+                response.tokens.append(described(token))
+            if not number % TOKENS_IN_A_SLICE:
+                yield
+        return response
 
     def _store(self) -> TokenStore:
         if self.store is None:

@@ -39,7 +39,7 @@ class World:
             table = TokenTable(b"secret", self.runtime.clock)
             self.store = TokenStore(self.runtime, registry, table)
             self.run(self.store.start())
-        self.handler = DelegationTokensHandler(self.store, self.runtime.clock, MAX_MS, EXPIRY_MS)
+        self.handler = DelegationTokensHandler(self.store, self.runtime, MAX_MS, EXPIRY_MS)
 
     @property
     def now_ms(self) -> int:
@@ -91,6 +91,39 @@ def test_token_is_made_for_who_asks(world):
     short = world.create(lifetime_ms=10)
     assert short.expiry_timestamp_ms == short.max_timestamp_ms == short.issue_timestamp_ms + 10
     assert world.create(lifetime_ms=MAX_MS + 1).max_timestamp_ms == made.max_timestamp_ms
+
+
+@pytest.mark.parametrize(
+    "names", [["x"] * 127, ["x" * 8_065], ["x" * 4_000, "y" * 4_065]], ids=["many", "long", "both"]
+)
+def test_names_in_a_token_are_bounded(world, names):
+    """Every broker keeps them for a week, and any client that has logged in may ask for tokens."""
+
+    def made_for(renewers: list[str]) -> int:
+        request = CreateDelegationTokenRequest(
+            renewers=[TokenRenewer(principal_type="User", principal_name=n) for n in renewers],
+            max_lifetime_ms=-1,
+        )
+        return world.run(world.handler.handle_create(world.context(ALICE), request)).error_code
+
+    assert made_for([*names, "x"]) == ErrorCode.INVALID_REQUEST
+    assert len(world.store.table) == 0
+    assert made_for(names) == ErrorCode.NONE
+
+
+def test_tokens_of_a_requester_are_bounded(world, monkeypatch):
+    """Whoever owns them; those of others are not, and one that has ended makes room."""
+    monkeypatch.setattr("ottla.security.delegation_tokens.MAX_TOKENS", 2)
+    world.create()
+    second = world.create(owner_principal_type="User", owner_principal_name="eve")
+    assert second.error_code == ErrorCode.NONE
+
+    assert world.create().error_code == ErrorCode.POLICY_VIOLATION
+    assert world.create(BOB).error_code == ErrorCode.NONE
+    assert world.renew(second.hmac).error_code == ErrorCode.NONE
+    assert world.create().error_code == ErrorCode.POLICY_VIOLATION, "renewed, it is the same one"
+    world.expire(second.hmac)
+    assert world.create().error_code == ErrorCode.NONE
 
 
 def test_token_is_made_for_another_owner(world):
