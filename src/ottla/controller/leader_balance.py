@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from ottla.controller.controller_core import ControllerCore
 from ottla.controller.leader_election import elect_preferred, elect_unclean
@@ -14,6 +15,8 @@ from ottla.registry.znodes import decode_preferred_elections
 from ottla.structs import ElectionType, TopicPartition
 
 logger = logging.getLogger(__name__)
+
+SLICE_PARTITIONS: Final = 2_000
 
 
 class LeaderBalance:
@@ -30,10 +33,10 @@ class LeaderBalance:
         context = self.context
         wanted = list(context.all_partitions()) if partitions is None else partitions
         results: dict[TopicPartition, KafkaError | None] = {}
-        for partition in wanted:
-            results[partition] = self._why_not(election, partition)
-        if partitions is None:
-            results = {each: error for each, error in results.items() if error is None}
+        async for partition in self.core.runtime.slices.over(wanted, SLICE_PARTITIONS):
+            error = self._why_not(election, partition)
+            if partitions is not None or error is None:
+                results[partition] = error
         needed = [partition for partition, error in results.items() if error is None]
         elect = elect_preferred if election is ElectionType.PREFERRED else elect_unclean
         for partition in await self.core.partitions.bring_online(needed, elect):
@@ -84,14 +87,15 @@ class LeaderBalance:
         """
         context = self.context
         preferred: dict[int, list[TopicPartition]] = {}
-        for partition in context.all_partitions():
+        partitions = list(context.all_partitions())
+        async for partition in self.core.runtime.slices.over(partitions, SLICE_PARTITIONS):
             if not context.is_to_be_deleted(partition) and context.state(partition) is not None:
                 first = context.assignment(partition).replicas[0]
                 preferred.setdefault(first, []).append(partition)
         for broker_id, partitions in sorted(preferred.items()):
             elsewhere = [
                 partition
-                for partition in partitions
+                async for partition in self.core.runtime.slices.over(partitions, SLICE_PARTITIONS)
                 if (state := context.state(partition)) is not None and state.leader != broker_id
             ]
             limit = self.core.config.leader_imbalance_per_broker_percentage

@@ -17,6 +17,7 @@ from functools import cache, cached_property, lru_cache
 from typing import Any, Final, NamedTuple, Self
 
 from ottla.security.principal import KafkaPrincipal
+from ottla.structs import MAX_TOPIC_NAME_LENGTH
 
 WILDCARD: Final = "*"
 """As the name of a literal pattern: every resource of the type; as a host: every host."""
@@ -471,7 +472,8 @@ class AclTable:
         decided = self._decided.get(key)
         if decided is None:
             decided = self.decide(principal, host, operation, resource).is_allowed
-            self._keep(key, decided)
+            if len(resource.name) <= MAX_TOPIC_NAME_LENGTH:  # longer ones are made up
+                self._keep(key, decided)
         return decided
 
     def is_allowed_on_any(

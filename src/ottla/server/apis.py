@@ -66,6 +66,8 @@ OnRefusedLogin = Callable[[Connection, str, str], object]
 """Gets a client that was refused, the mechanism that it has chosen, and the reason."""
 
 
+MAX_REASON: Final = 500
+"""Letters of a refusal in the log: names, also of who is not logged in yet, may be in it."""
 BROKERS_ONLY: Final = (
     ApiKey.LEADER_AND_ISR,
     ApiKey.STOP_REPLICA,
@@ -331,7 +333,7 @@ class Apis:
         for entries in slices:
             part = copy(body)
             setattr(part, slicing.entries[0], entries)
-            result = await SliceContext(context).answer_of(handler, part)
+            result = await SliceContext(context).answer_of(handler, part, self.slices)
             if context.close_reason:
                 context.close_connection(context.close_reason)
                 return None
@@ -392,7 +394,7 @@ class Apis:
             "Failed authentication with /%s (channelId=%s) (%s)",
             connection.client_host,
             connection.id,
-            reason,
+            reason[:MAX_REASON],
         )
         if self.on_refused_login is not None:
             self.on_refused_login(connection, authenticator.mechanism, reason)
@@ -509,5 +511,5 @@ def error_message(outcome: object) -> str | None:
 
 def refuse(connection: Connection, reason: str) -> None:
     """Log and close the connection of a client that breaks the protocol: no answer fits."""
-    logger.info("closing %s: %s", connection.id, reason)
+    logger.info("closing %s: %s", connection.id, reason[:MAX_REASON])
     connection.close(reason)

@@ -35,7 +35,7 @@ from ottla.replication.replica_requests import (
 )
 from ottla.runtime import Runtime
 from ottla.server.brokers_only import is_follower, replica_id_of
-from ottla.structs import NO_OFFSET, NO_UUID, TopicPartition
+from ottla.structs import MAX_TOPIC_NAME_LENGTH, NO_OFFSET, NO_UUID, TopicPartition
 
 INVALID_SESSION_ID: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -218,7 +218,7 @@ class FetchSessionCache:
     """The sessions of one broker, at most `max_sessions` of them.
 
     A connection of a consumer has one. Those of consumers have MAX_PARTITIONS together: a fetch
-    with which they would be more has none.
+    with which they would be more has none, nor has one of a name that no topic may have.
     """
 
     def __init__(
@@ -277,8 +277,10 @@ class FetchSessionCache:
                 ErrorCode.INVALID_REQUEST, f"a fetch of more than {MAX_FETCHED} partitions"
             )
 
-    def _has_room(self, count: int) -> bool:
-        """Whether the sessions of consumers may have so many partitions more."""
+    def _has_room(self, body: FetchRequest, count: int) -> bool:
+        """Whether the sessions of consumers may have so many partitions more, of such topics."""
+        if any(len(topic.topic or "") > MAX_TOPIC_NAME_LENGTH for topic in body.topics):
+            return False
         of_consumers = (each for each in self._sessions.values() if each.awake is None)
         return sum(len(each.partitions) for each in of_consumers) + count <= MAX_PARTITIONS
 
@@ -294,7 +296,7 @@ class FetchSessionCache:
             is_of_follower = is_follower(body)
             if is_of_follower:  # several may share a connection
                 session = self._create(uses_topic_ids, is_of_follower, "")
-            elif self._has_room(len(partitions)):
+            elif self._has_room(body, len(partitions)):
                 session = self._create(uses_topic_ids, is_of_follower, connection_id)
         if session is not None:
             for request in partitions:
@@ -314,7 +316,7 @@ class FetchSessionCache:
         count = sum(len(topic.partitions) for topic in body.topics)
         if count > MAX_FETCHED:
             self.check_size(body)
-        if count and session.awake is None and not self._has_room(count):
+        if count and session.awake is None and not self._has_room(body, count):
             self._remove(session.id)
             return FetchContext([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         for request in self._requested(body, uses_topic_ids):

@@ -8,8 +8,7 @@ from typing import Any
 
 from ottla.network.request_context import RequestContext
 from ottla.protocol.message import Request, Response
-from ottla.runtime import DelayedOperation
-from ottla.runtime.scheduler import at_once
+from ottla.runtime import DelayedOperation, Slices
 
 
 class SliceContext(RequestContext):
@@ -25,8 +24,6 @@ class SliceContext(RequestContext):
 
     def respond(self, response: Response) -> None:
         self._check_not_ended()
-        if self.amend is not None:
-            at_once(self.amend(response))
         self._end(response)
 
     def no_response(self) -> None:
@@ -48,13 +45,20 @@ class SliceContext(RequestContext):
             [RequestContext, Any], Response | Coroutine[Any, Any, Response | None] | None
         ],
         body: Request,
+        slices: Slices,
     ) -> Response | None:
-        """The handler's answer to the slice, now or later; None for no answer."""
+        """The handler's answer to the slice, now or later; None for no answer.
+
+        What changes it may be much more than a slice: the rights to all topics of a group.
+        """
         answer = handler(self, body)
         response = answer if answer is None or isinstance(answer, Response) else await answer
         if response is not None:
             self.respond(response)
-        return await self.answer
+        found = await self.answer
+        for _ in self.amend(found) if found is not None and self.amend is not None else ():
+            await slices.pause()
+        return found
 
     def _end(self, response: Response | None) -> None:
         self._is_ended = True

@@ -67,6 +67,17 @@ def test_refused_login_is_answered_after_the_delay(apis, runtime, caplog):
     assert "SESAME" not in caplog.text
 
 
+def test_line_of_a_refused_login_is_short(apis, runtime, caplog):
+    """Names of who is not logged in yet may have half a megabyte."""
+    client = client_of(runtime)
+    authenticator = client.connection.authenticator
+    with caplog.at_level(logging.INFO):
+        apis._refuse_login(client.connection, authenticator, authenticator.refuse("x" * 500_000))
+
+    (line,) = [each.message for each in caplog.records if "Failed auth" in each.message]
+    assert len(line) < 1_000
+
+
 def test_refused_login_is_told_to_whoever_listens(apis, runtime):
     """With the mechanism and the reason, such as to a log of what was denied."""
     told = []

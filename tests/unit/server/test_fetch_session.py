@@ -279,6 +279,22 @@ def test_partitions_of_all_sessions_have_a_limit(cache, monkeypatch):
     assert (len(cache), cache.partition_count) == (0, 0)
 
 
+@pytest.mark.parametrize(("length", "is_kept"), [(249, True), (250, False), (30_000, False)])
+def test_no_session_has_a_name_that_no_topic_may_have(cache, length, is_kept):
+    """Clients make them up, and a session outlives its connection."""
+
+    def of_long_name(session_id=0, epoch=0):
+        wanted = request(session_id, epoch)
+        wanted.topics[0].topic = "x" * length
+        return cache.context_for(wanted, OLD)
+
+    assert bool(of_long_name().session_id) is is_kept
+    known = cache.context_for(request(), OLD)
+    again = of_long_name(known.session_id, 1)
+    assert again.error is (ErrorCode.NONE if is_kept else ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    assert len(cache) == 2 * is_kept
+
+
 def test_session_that_is_ended_is_forgotten(cache):
     """The fetch is answered as one without a session, or its reader has to name all again."""
     full = cache.context_for(request(), OLD)

@@ -47,9 +47,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ottla.network.request_context import RequestContext
+    from ottla.runtime import Slices
     from ottla.server.dynamic_config import DynamicConfig
     from ottla.server.parts import Parts
 
+SLICE_USERS: Final = 200
 MECHANISMS: Final = {number: name for name, number in MECHANISM_NUMBERS.items()}
 
 
@@ -79,9 +81,12 @@ class SaslHandlers:
 class ScramUsersHandler:
     """Shows and changes the users that can log in by SCRAM."""
 
-    def __init__(self, dynamic_config: DynamicConfig, is_controller: Callable[[], bool]) -> None:
+    def __init__(
+        self, dynamic_config: DynamicConfig, is_controller: Callable[[], bool], slices: Slices
+    ) -> None:
         self.entities = dynamic_config.entities
         self.is_controller = is_controller
+        self.slices = slices
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {
@@ -98,7 +103,7 @@ class ScramUsersHandler:
             entities = await self.entities.client_entities()
             names.update(each.user for each in entities if each.user)
         results = []
-        for name, count in names.items():
+        async for name, count in self.slices.over(names.items(), SLICE_USERS):
             infos = credential_infos(await self.entities.read_client(ClientEntity(user=name)))
             if infos or not is_all:
                 is_repeated = count > 1 and not is_all
@@ -165,7 +170,9 @@ def new_sasl_handlers(broker: Parts) -> SaslHandlers:
 
 def new_scram_users_handler(broker: Parts) -> ScramUsersHandler:
     """The handlers of the users of SCRAM."""
-    return ScramUsersHandler(broker.dynamic_config, lambda: broker.controller.is_active)
+    return ScramUsersHandler(
+        broker.dynamic_config, lambda: broker.controller.is_active, broker.apis.slices
+    )
 
 
 def _check_pair(name: str, mechanism: int, count: int) -> None:

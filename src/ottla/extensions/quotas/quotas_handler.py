@@ -65,7 +65,10 @@ class ClientQuotasHandler:
         self, context: RequestContext, body: DescribeClientQuotasRequest
     ) -> DescribeClientQuotasResponse:
         matches = entity_filter(body.components, body.strict)
-        wanted = [each for each in await self.entities.client_entities() if matches(each)]
+        entities = await self.entities.client_entities()
+        wanted = [
+            each async for each in self.slices.over(entities, SLICE_ENTITIES) if matches(each)
+        ]
         found = await gather_each(self.entities.read_client, wanted)
         described = [
             DescribedQuota(entity=on_wire(entity), values=values)

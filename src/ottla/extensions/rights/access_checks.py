@@ -11,7 +11,7 @@ whether it exists, so that a client without DESCRIBE learns nothing about its ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -27,7 +27,6 @@ from ottla.extensions.rights.denials import (
 )
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.configs import (
-    AlterClientQuotasRequest,
     AlterConfigsResourceResponse,
     ConfigResourceType,
     DescribeConfigsResult,
@@ -40,13 +39,13 @@ from ottla.protocol.group import (
     FindCoordinatorRequest,
 )
 from ottla.protocol.log_dirs import (
-    AlterReplicaLogDirsRequest,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
 from ottla.protocol.message import Request, Response
 from ottla.protocol.metadata import (
     FIRST_VERSION_WITH_CREATION_FLAG,
+    Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     MetadataRequest,
@@ -76,6 +75,8 @@ from ottla.protocol.transactions import (
     FROM_BROKERS_VERSION,
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
     InitProducerIdRequest,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -83,7 +84,7 @@ from ottla.protocol.transactions import (
 )
 from ottla.record.record import TRANSACTIONAL_FLAG
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, MAGIC_POSITION
-from ottla.runtime.scheduler import Work
+from ottla.runtime.scheduler import Work, at_once
 from ottla.security.acls import (
     CLUSTER,
     TOLD_OPERATIONS,
@@ -101,7 +102,6 @@ from ottla.structs import NO_UUID
 if TYPE_CHECKING:
     from ottla.extensions.rights.authorizer import Authorizer
     from ottla.network.request_context import RequestContext
-    from ottla.protocol.acls import CreateAclsRequest, DeleteAclsRequest
     from ottla.protocol.consumer_group import (
         ConsumerGroupDescribeRequest,
         ConsumerGroupDescribeResponse,
@@ -112,7 +112,6 @@ if TYPE_CHECKING:
     from ottla.protocol.fetch import FetchRequest
     from ottla.protocol.leader_epoch import OffsetForLeaderEpochRequest
     from ottla.protocol.reassignments import ElectLeadersRequest
-    from ottla.protocol.scram_users import AlterUserScramCredentialsRequest
     from ottla.server.metadata_cache import MetadataCache
 
 READ, WRITE, CREATE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE
@@ -129,8 +128,10 @@ DELETE_BY_ID_VERSION: Final = 6
 NULL_FOR_ALL_VERSION: Final = 1
 
 E = TypeVar("E")
-Check = Callable[[Asking, Any], Response | None]
-"""Changes the request, and the answer by `Asking.amend`; a response is the answer at once."""
+Outcome = Response | None | Work[Response | None]
+"""The answer to a request that goes no further, at once or in slices; None: it is served."""
+Check = Callable[[Asking, Any], Outcome]
+"""Changes the request, and the answer by `Asking.amend`."""
 
 
 def free(asking: Asking, body: Request) -> None:
@@ -146,6 +147,11 @@ def of_cluster(*operations: AclOperation) -> Check:
             asking.need(last, *CLUSTER)
 
     return check
+
+
+def to_cluster(operation: AclOperation, refused: Callable[[Any], Response]) -> Check:
+    """A right to the cluster, or each entry of the request has the error."""
+    return lambda asking, body: None if asking.may_to_cluster(operation) else refused(body)
 
 
 def of_brokers(asking: Asking, body: Request) -> None:
@@ -168,7 +174,7 @@ def of_groups(
 ) -> Check:
     """A right to each group whose name is an entry of the request."""
 
-    def check(asking: Asking, body: Any) -> Response | None:
+    def check(asking: Asking, body: Any) -> Outcome:
         may = partial(asking.may, operation, GROUP)
         return keep(asking, body, entries, results, may, refused)
 
@@ -180,7 +186,7 @@ def of_topics(
 ) -> Check:
     """A right to each topic of the request."""
 
-    def check(asking: Asking, body: Any) -> Response | None:
+    def check(asking: Asking, body: Any) -> Outcome:
         return keep(asking, body, "topics", results, _may(asking, operation), refused)
 
     return check
@@ -188,10 +194,19 @@ def of_topics(
 
 def split(entries: Iterable[E], is_allowed: Callable[[E], bool]) -> tuple[list[E], list[E]]:
     """The allowed entries, and the denied ones; each is asked about once."""
+    return at_once(split_in_slices(entries, is_allowed))
+
+
+def split_in_slices(
+    entries: Iterable[E], is_allowed: Callable[[E], bool]
+) -> Work[tuple[list[E], list[E]]]:
+    """The same of very many entries."""
     allowed: list[E] = []
     denied: list[E] = []
-    for entry in entries:
+    for number, entry in enumerate(entries, 1):
         (allowed if is_allowed(entry) else denied).append(entry)
+        if not number % NAMES_IN_A_SLICE:
+            yield
     return allowed, denied
 
 
@@ -202,19 +217,24 @@ def keep(
     results: str,
     is_allowed: Callable[[Any], bool],
     refused: Callable[[Any], object],
-) -> Response | None:
+) -> Outcome:
     """Leave the allowed entries in the request; the whole answer where there are none."""
-    left, denied = split(getattr(body, entries), is_allowed)
-    if not denied:
+    rows = getattr(body, entries)
+
+    def work() -> Work[Response | None]:
+        left, denied = yield from split_in_slices(rows, is_allowed)
+        if not denied:
+            return None
+        lines = list(map(refused, denied))
+        setattr(body, entries, left)
+        if not left:
+            response: Response = body.response_class()
+            getattr(response, results).extend(lines)
+            return response
+        asking.amend(_adding(results, lines))
         return None
-    lines = list(map(refused, denied))
-    setattr(body, entries, left)
-    if not left:
-        response: Response = body.response_class()
-        getattr(response, results).extend(lines)
-        return response
-    asking.amend(_adding(results, lines))
-    return None
+
+    return work() if len(rows) > NAMES_IN_A_SLICE else at_once(work())
 
 
 def _adding(results: str, lines: Iterable[object]) -> Change:
@@ -236,8 +256,7 @@ def shown(
             return
 
         def change(response: Any) -> Work[None]:
-            seen = yield from asking.seen(operation, type_, getattr(response, results), name)
-            setattr(response, results, seen)
+            return asking.leave_seen(operation, type_, [response], results, name)
 
         asking.amend(change)
 
@@ -290,9 +309,7 @@ def check_fetch(asking: Asking, body: FetchRequest) -> Response | None:
     return denials.nothing_fetched(body)
 
 
-def check_offset_for_leader_epoch(
-    asking: Asking, body: OffsetForLeaderEpochRequest
-) -> Response | None:
+def check_offset_for_leader_epoch(asking: Asking, body: OffsetForLeaderEpochRequest) -> Outcome:
     if asking.has(CLUSTER_ACTION, *CLUSTER):
         return None
     return keep(
@@ -305,7 +322,7 @@ def check_offset_for_leader_epoch(
     )
 
 
-def check_offset_commit(asking: Asking, body: OffsetCommitRequest) -> Response | None:
+def check_offset_commit(asking: Asking, body: OffsetCommitRequest) -> Outcome:
     if not asking.may(READ, GROUP, body.group_id):
         return OffsetCommitResponse(
             topics=[denials.not_committed(t, GROUP_DENIED) for t in body.topics]
@@ -318,7 +335,7 @@ def _may(asking: Asking, operation: AclOperation) -> Callable[[Any], bool]:
     return lambda topic: asking.may(operation, TOPIC, topic.name)
 
 
-def check_offset_fetch(asking: Asking, body: OffsetFetchRequest) -> Response | None:
+def check_offset_fetch(asking: Asking, body: OffsetFetchRequest) -> Outcome:
     version = asking.context.api_version
     if version >= FETCH_GROUPS_VERSION:
         return _check_groups_fetched(asking, body)
@@ -336,10 +353,10 @@ def check_offset_fetch(asking: Asking, body: OffsetFetchRequest) -> Response | N
 
 
 def _show_topics(asking: Asking, answer: Any) -> Work[None]:
-    answer.topics = yield from asking.seen(DESCRIBE, TOPIC, answer.topics, "name")
+    return asking.leave_seen(DESCRIBE, TOPIC, [answer], "topics", "name")
 
 
-def _check_groups_fetched(asking: Asking, body: OffsetFetchRequest) -> Response | None:
+def _check_groups_fetched(asking: Asking, body: OffsetFetchRequest) -> Outcome:
     def is_allowed(group: Any) -> bool:
         if not asking.may(DESCRIBE, GROUP, group.group_id):
             return False
@@ -354,11 +371,10 @@ def _check_groups_fetched(asking: Asking, body: OffsetFetchRequest) -> Response 
     filtered: set[str] = set()
 
     def change(response: OffsetFetchResponse) -> Work[None]:
-        for group in response.groups:
-            if group.error_code:
-                continue
-            if group.group_id in filtered:
-                yield from _show_topics(asking, group)
+        served = [group for group in response.groups if not group.error_code]
+        whole = [group for group in served if group.group_id in filtered]
+        yield from asking.leave_seen(DESCRIBE, TOPIC, whole, "topics", "name")
+        for group in served:
             group.topics.extend(lines.get(group.group_id, ()))
 
     refusal = keep(asking, body, "groups", "groups", is_allowed, denials.group_not_fetched)
@@ -366,7 +382,7 @@ def _check_groups_fetched(asking: Asking, body: OffsetFetchRequest) -> Response 
     return refusal
 
 
-def check_offset_delete(asking: Asking, body: OffsetDeleteRequest) -> Response | None:
+def check_offset_delete(asking: Asking, body: OffsetDeleteRequest) -> Outcome:
     asking.need(DELETE, GROUP, body.group_id)
     return keep(
         asking,
@@ -381,7 +397,7 @@ def check_offset_delete(asking: Asking, body: OffsetDeleteRequest) -> Response |
 COORDINATED: Final = {KEY_TYPE_GROUP: GROUP, KEY_TYPE_TRANSACTION: TRANSACTIONAL_ID}
 
 
-def check_find_coordinator(asking: Asking, body: FindCoordinatorRequest) -> Response | None:
+def check_find_coordinator(asking: Asking, body: FindCoordinatorRequest) -> Outcome:
     type_ = COORDINATED.get(body.key_type)
     if type_ is None:
         return None  # the handler refuses it
@@ -402,7 +418,7 @@ def check_described_groups(refused: Callable[[str], object], entries: str) -> Ch
     """DescribeGroups of both kinds: the group, its operations, and no topics out of sight."""
     each = of_groups(DESCRIBE, entries, "groups", refused)
 
-    def check(asking: Asking, body: Any) -> Response | None:
+    def check(asking: Asking, body: Any) -> Outcome:
         if body.include_authorized_operations:
 
             def tell(response: Any) -> None:
@@ -421,21 +437,27 @@ def check_described_groups(refused: Callable[[str], object], entries: str) -> Ch
 
 def check_consumer_group_heartbeat(
     asking: Asking, body: ConsumerGroupHeartbeatRequest
-) -> Response | None:
+) -> Work[None] | None:
     asking.need(READ, GROUP, body.group_id)
-    for name in body.subscribed_topic_names or ():
-        asking.need(DESCRIBE, TOPIC, name)
     asking.context.in_sight = asking.authorizer.sight(asking.context, TOPIC, DESCRIBE)
-    return None
+    names = body.subscribed_topic_names
+    return _need_each(asking, names) if names else None
 
 
-def check_consumer_groups(asking: Asking, body: ConsumerGroupDescribeRequest) -> Response | None:
+def _need_each(asking: Asking, topics: Iterable[str]) -> Work[None]:
+    for number, name in enumerate(topics, 1):
+        asking.need(DESCRIBE, TOPIC, name)
+        if not number % NAMES_IN_A_SLICE:
+            yield
+
+
+def check_consumer_groups(asking: Asking, body: ConsumerGroupDescribeRequest) -> Outcome:
     """Check them as classic groups; one with a topic out of sight is refused (KAFKA-18813)."""
 
-    def hide(response: ConsumerGroupDescribeResponse) -> None:
+    def hide(response: ConsumerGroupDescribeResponse) -> Work[None]:
         groups = response.groups
         for place, group in enumerate(groups):
-            if not all(asking.sees(DESCRIBE, TOPIC, name) for name in _topics_of(group)):
+            if not (yield from _sees_topics_of(asking, group)):
                 groups[place] = denials.topics_of_group_not_described(group.group_id)
 
     asking.amend(hide)
@@ -447,14 +469,20 @@ _check_consumer_groups: Final = check_described_groups(
 )
 
 
-def _topics_of(group: DescribedConsumerGroup) -> set[str]:
-    """The names of the topics that its members have, or are to have."""
-    return {
-        topic.topic_name
-        for member in group.members
-        for assignment in (member.assignment, member.target_assignment)
-        for topic in assignment.topic_partitions
-    }
+def _sees_topics_of(asking: Asking, group: DescribedConsumerGroup) -> Work[bool]:
+    """Whether the client may see all topics that the members have, or are to have."""
+    known, count = set[str](), 0
+    for member in group.members:
+        for assignment in (member.assignment, member.target_assignment):
+            for name in [topic.topic_name for topic in assignment.topic_partitions] or [""]:
+                if name and name not in known:
+                    known.add(name)
+                    if not asking.sees(DESCRIBE, TOPIC, name):
+                        return False
+                count += 1
+                if not count % NAMES_IN_A_SLICE:
+                    yield
+    return True
 
 
 def check_init_producer_id(asking: Asking, body: InitProducerIdRequest) -> None:
@@ -464,7 +492,7 @@ def check_init_producer_id(asking: Asking, body: InitProducerIdRequest) -> None:
         asking.need(AclOperation.IDEMPOTENT_WRITE, *CLUSTER)
 
 
-def check_add_partitions_to_txn(asking: Asking, body: AddPartitionsToTxnRequest) -> Response | None:
+def check_add_partitions_to_txn(asking: Asking, body: AddPartitionsToTxnRequest) -> Outcome:
     if asking.context.api_version >= FROM_BROKERS_VERSION:
         of_brokers(asking, body)
         return None
@@ -472,7 +500,14 @@ def check_add_partitions_to_txn(asking: Asking, body: AddPartitionsToTxnRequest)
     name = body.v3_and_below_transactional_id
     if not asking.may(WRITE, TRANSACTIONAL_ID, name):
         return denials.not_added((topic, TRANSACTION_DENIED) for topic in topics)
-    left, denied = split(topics, _may(asking, WRITE))
+    return _added_to_txn(asking, topics)
+
+
+def _added_to_txn(
+    asking: Asking, topics: list[AddPartitionsToTxnTopic]
+) -> Work[AddPartitionsToTxnResponse | None]:
+    """One topic that is denied keeps all others out."""
+    left, denied = yield from split_in_slices(topics, _may(asking, WRITE))
     if not denied:
         return None
     others = int(ErrorCode.OPERATION_NOT_ATTEMPTED)
@@ -494,7 +529,7 @@ def check_write_txn_markers(asking: Asking, body: WriteTxnMarkersRequest) -> Res
     return denials.markers_not_written(body)
 
 
-def check_txn_offset_commit(asking: Asking, body: TxnOffsetCommitRequest) -> Response | None:
+def check_txn_offset_commit(asking: Asking, body: TxnOffsetCommitRequest) -> Outcome:
     error = 0
     if not asking.may(WRITE, TRANSACTIONAL_ID, body.transactional_id):
         error = TRANSACTION_DENIED
@@ -506,10 +541,10 @@ def check_txn_offset_commit(asking: Asking, body: TxnOffsetCommitRequest) -> Res
     return keep(asking, body, "topics", "topics", _may(asking, READ), denials.not_committed_in_txn)
 
 
-def check_describe_transactions(asking: Asking, body: Any) -> Response | None:
-    def show(response: Any) -> None:
-        for found in response.transaction_states:
-            found.topics = [t for t in found.topics if asking.sees(DESCRIBE, TOPIC, t.topic)]
+def check_describe_transactions(asking: Asking, body: Any) -> Outcome:
+    def show(response: Any) -> Work[None]:
+        found = response.transaction_states
+        return asking.leave_seen(DESCRIBE, TOPIC, found, "topics", "topic")
 
     asking.amend(show)
     return keep(
@@ -527,10 +562,9 @@ def check_list_transactions(asking: Asking, body: Any) -> None:
     asking.context.in_sight = asking.authorizer.sight(asking.context, TRANSACTIONAL_ID, DESCRIBE)
 
 
-def check_create_topics(asking: Asking, body: CreateTopicsRequest) -> Response | None:
-    if asking.has(CREATE, *CLUSTER):
-        denied = None
-    else:
+def check_create_topics(asking: Asking, body: CreateTopicsRequest) -> Outcome:
+    denied: Outcome = None
+    if not asking.has(CREATE, *CLUSTER):
         denied = keep(
             asking,
             body,
@@ -565,7 +599,7 @@ def of_configs(operation: AclOperation, results: str, refused: type[Any]) -> Che
         type_ = CONFIG_OWNERS.get(resource.resource_type)
         return CLUSTER if type_ is None else Resource(type_, resource.resource_name)
 
-    def check(asking: Asking, body: Any) -> Response | None:
+    def check(asking: Asking, body: Any) -> Outcome:
         return keep(
             asking,
             body,
@@ -583,14 +617,6 @@ def of_configs(operation: AclOperation, results: str, refused: type[Any]) -> Che
     return check
 
 
-def check_alter_replica_log_dirs(
-    asking: Asking, body: AlterReplicaLogDirsRequest
-) -> Response | None:
-    if asking.may_to_cluster(ALTER):
-        return None
-    return denials.log_dirs_not_altered(body)
-
-
 def check_describe_log_dirs(asking: Asking, body: DescribeLogDirsRequest) -> Response | None:
     if asking.may_to_cluster(DESCRIBE):
         return None
@@ -602,16 +628,6 @@ def check_elect_leaders(asking: Asking, body: ElectLeadersRequest) -> Response |
     if asking.may_to_cluster(ALTER):
         return None
     return denials.leaders_not_elected(body, asking.context.api_version)
-
-
-def check_alter_client_quotas(asking: Asking, body: AlterClientQuotasRequest) -> Response | None:
-    return None if asking.may_to_cluster(ALTER_CONFIGS) else denials.quotas_not_altered(body)
-
-
-def check_alter_scram_users(
-    asking: Asking, body: AlterUserScramCredentialsRequest
-) -> Response | None:
-    return None if asking.may_to_cluster(ALTER) else denials.scram_users_not_altered(body)
 
 
 def check_create_token(asking: Asking, body: CreateDelegationTokenRequest) -> Response | None:
@@ -630,9 +646,9 @@ def check_describe_tokens(asking: Asking, body: Any) -> None:
     asking.amend(partial(_show_tokens, asking))
 
 
-def _show_tokens(asking: Asking, response: Any) -> None:
-    me = asking.context.principal
-    response.tokens = [token for token in response.tokens if _is_shown(asking, me, token)]
+def _show_tokens(asking: Asking, response: Any) -> Work[None]:
+    is_shown = partial(_is_shown, asking, asking.context.principal)
+    response.tokens, _ = yield from split_in_slices(response.tokens, is_shown)
 
 
 def _is_shown(asking: Asking, me: KafkaPrincipal, token: Any) -> bool:
@@ -655,18 +671,6 @@ def _tell_of_cluster(asking: Asking, response: Any) -> None:
     """The operations on the cluster; none of them without DESCRIBE."""
     bits = asking.authorizer.operations(asking.context, CLUSTER)
     response.cluster_authorized_operations = bits if bits & (1 << DESCRIBE) else 0
-
-
-def check_create_acls(asking: Asking, body: CreateAclsRequest) -> Response | None:
-    if asking.may_to_cluster(ALTER):
-        return None
-    return denials.acls_not_created(body)
-
-
-def check_delete_acls(asking: Asking, body: DeleteAclsRequest) -> Response | None:
-    if asking.may_to_cluster(ALTER):
-        return None
-    return denials.acls_not_deleted(body)
 
 
 class TopicChecks:
@@ -728,15 +732,10 @@ class TopicChecks:
 
     def check_describe_topic_partitions(
         self, asking: Asking, body: DescribeTopicPartitionsRequest
-    ) -> Response | None:
-        if not body.topics:
-            names = [each.name for each in self.cache.topics()]
-            seen = [name for name in names if asking.sees(DESCRIBE, TOPIC, name)]
-            if not seen:
-                return DescribeTopicPartitionsResponse()
-            if len(seen) < len(names):
-                body.topics = [TopicRequest(name=name) for name in seen]
+    ) -> Outcome:
         asking.amend(partial(_tell_of_topics, asking))
+        if not body.topics:
+            return self._list_topics(asking, body)
         return keep(
             asking,
             body,
@@ -746,7 +745,22 @@ class TopicChecks:
             denials.topic_not_described,
         )
 
-    def check_delete_topics(self, asking: Asking, body: DeleteTopicsRequest) -> Response | None:
+    def _list_topics(
+        self, asking: Asking, body: DescribeTopicPartitionsRequest
+    ) -> Work[DescribeTopicPartitionsResponse | None]:
+        """Name the topics that the client may see, from the cursor on."""
+        first = body.cursor.topic_name if body.cursor is not None else ""
+        topics = [each for each in self.cache.topics() if each.name >= first]
+        seen = yield from asking.seen(DESCRIBE, TOPIC, topics, "name")
+        if not seen:
+            return DescribeTopicPartitionsResponse()
+        body.topics = [TopicRequest(name=each.name) for each in seen]
+        if body.cursor is not None and seen[0].name != first:  # whose topic is gone
+            index = min(0, body.cursor.partition_index)
+            body.cursor = Cursor(topic_name=seen[0].name, partition_index=index)
+        return None
+
+    def check_delete_topics(self, asking: Asking, body: DeleteTopicsRequest) -> Outcome:
         if asking.context.api_version >= DELETE_BY_ID_VERSION:
             return keep(
                 asking,
@@ -828,11 +842,11 @@ CHECKS: Final[Mapping[ApiKey, Check]] = {
     ApiKey.WRITE_TXN_MARKERS: check_write_txn_markers,
     ApiKey.TXN_OFFSET_COMMIT: check_txn_offset_commit,
     ApiKey.DESCRIBE_ACLS: of_cluster(DESCRIBE),
-    ApiKey.CREATE_ACLS: check_create_acls,
-    ApiKey.DELETE_ACLS: check_delete_acls,
+    ApiKey.CREATE_ACLS: to_cluster(ALTER, denials.acls_not_created),
+    ApiKey.DELETE_ACLS: to_cluster(ALTER, denials.acls_not_deleted),
     ApiKey.DESCRIBE_CONFIGS: of_configs(DESCRIBE_CONFIGS, "results", DescribeConfigsResult),
     ApiKey.ALTER_CONFIGS: of_configs(ALTER_CONFIGS, "responses", AlterConfigsResourceResponse),
-    ApiKey.ALTER_REPLICA_LOG_DIRS: check_alter_replica_log_dirs,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: to_cluster(ALTER, denials.log_dirs_not_altered),
     ApiKey.DESCRIBE_LOG_DIRS: check_describe_log_dirs,
     ApiKey.SASL_AUTHENTICATE: free,
     ApiKey.CREATE_DELEGATION_TOKEN: check_create_token,
@@ -849,9 +863,9 @@ CHECKS: Final[Mapping[ApiKey, Check]] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: of_cluster(DESCRIBE),
     ApiKey.OFFSET_DELETE: check_offset_delete,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: of_cluster(DESCRIBE_CONFIGS),
-    ApiKey.ALTER_CLIENT_QUOTAS: check_alter_client_quotas,
+    ApiKey.ALTER_CLIENT_QUOTAS: to_cluster(ALTER_CONFIGS, denials.quotas_not_altered),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: of_cluster(DESCRIBE),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: check_alter_scram_users,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: to_cluster(ALTER, denials.scram_users_not_altered),
     ApiKey.ALTER_PARTITION: of_brokers,
     ApiKey.UPDATE_FEATURES: of_cluster(ALTER),
     ApiKey.DESCRIBE_CLUSTER: check_describe_cluster,
@@ -890,9 +904,25 @@ def put_checks(apis: Apis, authorizer: Authorizer, cache: MetadataCache, auto_cr
     authorizer.on_denial = apis.on_denial
 
 
+def _has_stayed(context: RequestContext) -> bool:
+    return not context.connection.is_closing
+
+
 def _checked(authorizer: Authorizer, check: Check, handler: Handler) -> Handler:
     def handle(context: RequestContext, body: Any) -> Answer:
-        refusal = check(Asking(authorizer, context), body)
-        return handler(context, body) if refusal is None else refusal
+        outcome = check(Asking(authorizer, context), body)
+        if isinstance(outcome, Generator):
+            found = authorizer.runtime.slices.begin(outcome, partial(_has_stayed, context))
+            if isinstance(found, Coroutine):
+                return rest(found, context, body)
+            outcome = found
+        return handler(context, body) if outcome is None else outcome
+
+    async def rest(
+        checking: Awaitable[Response | None], context: RequestContext, body: Any
+    ) -> Response | None:
+        refusal = await checking
+        answer = handler(context, body) if refusal is None else refusal
+        return await answer if isinstance(answer, Coroutine) else answer
 
     return handle

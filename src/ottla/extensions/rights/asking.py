@@ -68,6 +68,24 @@ class Asking:
                 yield
         return found
 
+    def leave_seen(
+        self,
+        operation: AclOperation,
+        type_: ResourceType,
+        owners: Iterable[Any],
+        entries: str,
+        name: str,
+    ) -> Work[None]:
+        """Leave in the lists of these, each in this attribute, what lists of everything name."""
+        left = NAMES_IN_A_SLICE
+        for owner in owners:
+            found = getattr(owner, entries)
+            left -= 1 + len(found)
+            setattr(owner, entries, (yield from self.seen(operation, type_, found, name)))
+            if left <= 0:
+                left = NAMES_IN_A_SLICE
+                yield
+
     def amend(self, change: Change) -> None:
         """Have the answer changed before it is sent, after earlier changes."""
         earlier = self.context.amend

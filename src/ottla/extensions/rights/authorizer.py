@@ -38,6 +38,8 @@ logger = logging.getLogger("ottla.authorizer")
 REPEAT_MS: Final = 60_000
 """The same denial is logged once in this time: clients that were denied ask again and again."""
 MAX_REMEMBERED: Final = 10_000
+MAX_LOGGED_NAME: Final = 200
+"""Letters of a denied name that a line of the log has, and that are remembered of it."""
 SUM_MS: Final = 1_000
 """After so long a line says how many more names were denied in a request."""
 
@@ -126,6 +128,8 @@ class Authorizer:
         if self.authorize(context, AclOperation.CLUSTER_ACTION, CLUSTER):
             return True
         if context.principal not in self._no_brokers:
+            if len(self._no_brokers) >= MAX_REMEMBERED:
+                self._no_brokers.clear()
             self._no_brokers.add(context.principal)
             logger.error(
                 "%s asked for what only brokers may ask: if it is a broker of this cluster, add it "
@@ -174,12 +178,12 @@ class Authorizer:
             self._more[kind] = 0
             logger.info(
                 "Principal = %.200s is Denied Operation = %s from host = %s on resource = "
-                "%s:LITERAL:%.200s for request = %s%s",
+                "%s:LITERAL:%s for request = %s%s",
                 context.principal,
                 operation.title,
                 context.client_host,
                 resource.type.title,
-                resource.name,
+                resource.name[:MAX_LOGGED_NAME],
                 request_name(context.header),
                 self._served,
             )
@@ -205,6 +209,8 @@ class Authorizer:
             )
 
     def _is_news(self, denial: Denial) -> bool:
+        principal, operation, (type_, name) = denial
+        denial = (principal, operation, Resource(type_, name[:MAX_LOGGED_NAME]))
         now_ms = self.runtime.clock.monotonic_ms()
         logged_ms = self._logged.get(denial)
         if logged_ms is not None and now_ms - logged_ms < REPEAT_MS:

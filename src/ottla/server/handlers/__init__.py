@@ -119,12 +119,12 @@ def of_topics(has: Parts) -> tuple[ApiFamily, ...]:
     def log_dirs() -> WholeFamily:
         from ottla.server.handlers.log_dirs import LogDirsHandler
 
-        return LogDirsHandler(has.log_manager)
+        return LogDirsHandler(has.log_manager, has.apis.slices)
 
     def elections() -> WholeFamily:
         from ottla.server.handlers.elections import ElectionsHandler
 
-        return ElectionsHandler(has.controller)
+        return ElectionsHandler(has.controller, has.apis.slices)
 
     return (
         LateFamily(topics, *TOPICS),

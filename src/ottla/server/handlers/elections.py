@@ -21,17 +21,20 @@ from ottla.protocol.reassignments import (
     ElectLeadersRequest,
     ElectLeadersResponse,
 )
+from ottla.runtime import Slices
 from ottla.server.apis import Handler, error_code, error_message
-from ottla.structs import ElectionType, TopicPartition, by_topic
+from ottla.structs import ElectionType, TopicPartition
 
 FIRST_VERSION_WITH_TOP_LEVEL_ERROR: Final = 1
+SLICE_OUTCOMES: Final = 2_000
 
 
 class ElectionsHandler:
     """Brings the wishes of administrators for other leaders to the controller."""
 
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, controller: Controller, slices: Slices) -> None:
         self.controller = controller
+        self.slices = slices
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {ApiKey.ELECT_LEADERS: self.handle_elect_leaders}
@@ -53,17 +56,15 @@ class ElectionsHandler:
             if context.api_version >= FIRST_VERSION_WITH_TOP_LEVEL_ERROR:
                 raise
             outcomes = dict.fromkeys(wanted or (), error)
-        topics = by_topic(
-            (
-                name,
+        topics: dict[str, list[ElectLeadersPartitionResult]] = {}
+        async for (name, index), outcome in self.slices.over(outcomes.items(), SLICE_OUTCOMES):
+            topics.setdefault(name, []).append(
                 ElectLeadersPartitionResult(
                     partition_id=index,
                     error_code=error_code(outcome),
                     error_message=error_message(outcome),
-                ),
+                )
             )
-            for (name, index), outcome in outcomes.items()
-        )
         return ElectLeadersResponse(
             replica_election_results=[
                 ElectLeadersReplicaElectionResult(topic=name, partition_result=results)

@@ -9,6 +9,8 @@ Version notes: v2 flexible · v3 top-level error · v4 the size of the volume (K
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Final
 
 from ottla.errors import ErrorCode
 from ottla.log.log import Log
@@ -23,22 +25,33 @@ from ottla.protocol.log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from ottla.server.apis import Handler
+from ottla.runtime import Slices
+from ottla.runtime.scheduler import Work
+from ottla.server.apis import Answer, Handler, begin
 from ottla.structs import TopicPartition
+
+PartitionsByTopic = dict[str, list[DescribeLogDirsPartition]]
+LOGS_IN_A_SLICE: Final = 500
+"""Each sums up the sizes of its segments."""
+TOPICS_IN_A_SLICE: Final = 1_000
 
 
 class LogDirsHandler:
     """Answers from the logs as they are in memory; only the volume is asked of the disk."""
 
-    def __init__(self, log_manager: LogManager) -> None:
+    def __init__(self, log_manager: LogManager, slices: Slices) -> None:
         self.log_manager = log_manager
+        self.slices = slices
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {ApiKey.DESCRIBE_LOG_DIRS: self.handle_describe_log_dirs}
 
     def handle_describe_log_dirs(
         self, context: RequestContext, body: DescribeLogDirsRequest
-    ) -> DescribeLogDirsResponse:
+    ) -> Answer:
+        return begin(self.slices, context, self._describe_all(body))
+
+    def _describe_all(self, body: DescribeLogDirsRequest) -> Work[DescribeLogDirsResponse]:
         wanted = None
         if body.topics is not None:
             wanted = {
@@ -50,17 +63,26 @@ class LogDirsHandler:
         def is_wanted(topic_partition: TopicPartition) -> bool:
             return wanted is None or topic_partition in wanted
 
-        logs = [log for log in self.log_manager.all_logs() if is_wanted(log.topic_partition)]
-        return DescribeLogDirsResponse(
-            results=[
-                self._describe(log_dir, [log for log in logs if log.log_dir is log_dir], is_wanted)
-                for log_dir in self.log_manager.dirs
-            ]
-        )
+        found: dict[str, PartitionsByTopic] = {each.path: {} for each in self.log_manager.dirs}
+        for number, log in enumerate(self.log_manager.all_logs(), 1):
+            topic_partition = log.topic_partition
+            if is_wanted(topic_partition) and log.log_dir.path in found:
+                topics = found[log.log_dir.path]
+                topics.setdefault(topic_partition.topic, []).append(_described(log))
+            if not number % LOGS_IN_A_SLICE:
+                yield
+        response = DescribeLogDirsResponse()
+        for log_dir in self.log_manager.dirs:
+            result = yield from self._describe(log_dir, found.get(log_dir.path, {}), is_wanted)
+            response.results.append(result)
+        return response
 
     def _describe(
-        self, log_dir: LogDir, logs: list[Log], is_wanted: Callable[[TopicPartition], bool]
-    ) -> DescribeLogDirsResult:
+        self,
+        log_dir: LogDir,
+        topics: PartitionsByTopic,
+        is_wanted: Callable[[TopicPartition], bool],
+    ) -> Work[DescribeLogDirsResult]:
         result = DescribeLogDirsResult(log_dir=log_dir.path)
         if not log_dir.is_offline:
             try:
@@ -70,30 +92,29 @@ class LogDirsHandler:
         if log_dir.is_offline:
             result.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
             return result
-        futures = [
-            replica
-            for attachment in self.log_manager.attached
-            for replica in attachment.replicas_into(log_dir)
-            if is_wanted(replica.topic_partition)
-        ]
-        described = [*map(_described, logs), *map(_described_future, futures)]
-        for (topic, _), partition in sorted(described, key=lambda each: each[0]):
-            if not result.topics or result.topics[-1].name != topic:
-                result.topics.append(DescribeLogDirsTopic(name=topic))
-            result.topics[-1].partitions.append(partition)
+        for attachment in self.log_manager.attached:
+            for replica in attachment.replicas_into(log_dir):
+                topic = replica.topic_partition.topic
+                if is_wanted(replica.topic_partition):
+                    topics.setdefault(topic, []).append(_described_future(replica))
+        for number, topic in enumerate(sorted(topics), 1):
+            partitions = sorted(topics[topic], key=attrgetter("partition_index"))
+            result.topics.append(DescribeLogDirsTopic(name=topic, partitions=partitions))
+            if not number % TOPICS_IN_A_SLICE:
+                yield
         return result
 
 
-def _described(log: Log) -> tuple[TopicPartition, DescribeLogDirsPartition]:
-    return log.topic_partition, DescribeLogDirsPartition(
+def _described(log: Log) -> DescribeLogDirsPartition:
+    return DescribeLogDirsPartition(
         partition_index=log.topic_partition.partition,
         partition_size=log.size_in_bytes,
         offset_lag=max(0, log.high_watermark - log.log_end_offset),
     )
 
 
-def _described_future(replica: FutureReplica) -> tuple[TopicPartition, DescribeLogDirsPartition]:
-    return replica.topic_partition, DescribeLogDirsPartition(
+def _described_future(replica: FutureReplica) -> DescribeLogDirsPartition:
+    return DescribeLogDirsPartition(
         partition_index=replica.topic_partition.partition,
         partition_size=replica.size_in_bytes,
         offset_lag=replica.offset_lag,

@@ -56,6 +56,8 @@ VERSIONS_WITH_UNUSED_IDS = (10, 11)
 """Their requests have the field of the id already, but their answers cannot go without a name."""
 BROKER_ENDPOINT_TYPE = 1
 SLICE_PARTITIONS = 1000
+SLICE_TOPICS = 200
+"""Of DescribeTopicPartitions, where each may have few partitions."""
 MAX_CREATIONS_A_SECOND = 50
 """Of topics that clients only name: each takes files, and the registry's time."""
 
@@ -356,9 +358,11 @@ class MetadataHandler:
         names = sorted(named) or [topic.name for topic in self.cache.topics()]
         response = DescribeTopicPartitionsResponse()
         left = max(1, min(self.max_request_partitions, body.response_partition_limit))
-        for name in names:
+        for number, name in enumerate(names, 1):
             if name < cursor.topic_name:
                 continue
+            if not number % SLICE_TOPICS:
+                await self._slices.pause()
             first = cursor.partition_index if name == cursor.topic_name else 0
             if not left:
                 response.next_cursor = Cursor(topic_name=name, partition_index=first)

@@ -33,10 +33,11 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import Work
 from ottla.server.apis import Answer, Handler, begin
-from ottla.structs import TopicPartition, by_topic
+from ottla.structs import TopicPartition
 
 IDS_IN_A_SLICE: Final = 1000
 PRODUCERS_IN_A_SLICE: Final = 1000
+PARTITIONS_IN_A_SLICE: Final = 5000
 STATES_BY_TITLE: Final = {state.title: state for state in TransactionState}
 
 
@@ -81,10 +82,16 @@ class TransactionViewHandlers:
 
     def handle_describe_transactions(
         self, context: RequestContext, body: DescribeTransactionsRequest
-    ) -> DescribeTransactionsResponse:
-        return DescribeTransactionsResponse(
-            transaction_states=[self._describe(name) for name in body.transactional_ids]
-        )
+    ) -> Answer:
+        return begin(self.slices, context, self._describe_transactions(body))
+
+    def _describe_transactions(
+        self, body: DescribeTransactionsRequest
+    ) -> Work[DescribeTransactionsResponse]:
+        response = DescribeTransactionsResponse()
+        for name in body.transactional_ids:
+            response.transaction_states.append((yield from self._describe(name)))
+        return response
 
     def handle_list_transactions(
         self, context: RequestContext, body: ListTransactionsRequest
@@ -141,7 +148,7 @@ class TransactionViewHandlers:
 
         return passes
 
-    def _describe(self, transactional_id: str) -> DescribeTransactionsTransactionState:
+    def _describe(self, transactional_id: str) -> Work[DescribeTransactionsTransactionState]:
         error = self.coordinator.availability(transactional_id)
         metadata = None if error else self.coordinator.manager.get(transactional_id)
         if metadata is None:
@@ -150,7 +157,11 @@ class TransactionViewHandlers:
                 transactional_id=transactional_id,
             )
         transaction = metadata.current
-        topics = by_topic(sorted(transaction.partitions))
+        topics: dict[str, list[int]] = {}
+        for number, (topic, partition) in enumerate(transaction.partitions, 1):
+            topics.setdefault(topic, []).append(partition)
+            if not number % PARTITIONS_IN_A_SLICE:
+                yield
         return DescribeTransactionsTransactionState(
             transactional_id=transactional_id,
             transaction_state=transaction.state.title,
@@ -158,7 +169,9 @@ class TransactionViewHandlers:
             transaction_start_time_ms=transaction.start_ms,
             producer_id=transaction.producer_id,
             producer_epoch=transaction.producer_epoch,
-            topics=[TopicData(topic=name, partitions=found) for name, found in topics.items()],
+            topics=[
+                TopicData(topic=name, partitions=sorted(topics[name])) for name in sorted(topics)
+            ],
         )
 
     def _producers(

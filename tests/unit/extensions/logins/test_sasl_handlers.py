@@ -17,6 +17,7 @@ from ottla.protocol.scram_users import (
     ScramCredentialUpsertion,
     UserName,
 )
+from ottla.runtime import Slices
 from ottla.security.scram import ScramCredential, salted_password
 from ottla.structs import ClientEntity
 
@@ -58,7 +59,7 @@ def entities() -> Entities:
 
 @pytest.fixture
 def users(entities) -> ScramUsersHandler:
-    return ScramUsersHandler(SimpleNamespace(entities=entities), lambda: True)
+    return ScramUsersHandler(SimpleNamespace(entities=entities), lambda: True, Slices())
 
 
 def upsertion(name="alice", mechanism=2, iterations=8192, salted=b"salted", salt=b"salt"):
@@ -172,7 +173,7 @@ def test_credential_is_removed(users, entities):
 
 def test_only_the_controller_changes_users(entities):
     """Others say so, and a client asks again elsewhere."""
-    users = ScramUsersHandler(SimpleNamespace(entities=entities), lambda: False)
+    users = ScramUsersHandler(SimpleNamespace(entities=entities), lambda: False, Slices())
 
     assert alter(users, upsertions=[upsertion()]) == {"alice": ErrorCode.NOT_CONTROLLER}
     assert not entities.users

@@ -240,22 +240,44 @@ def test_list_of_all_topics_has_those_in_sight(version, wanted, told):
 
 @pytest.mark.parametrize(
     ("seen", "wanted"),
-    [(("a", "b"), []), (("a",), ["a"])],
+    [(("a", "b"), ["a", "b"]), (("a",), ["a"])],
 )
 def test_described_topics_are_those_in_sight_with_their_operations(seen, wanted):
-    """Where all are seen nothing has to be named; without any there is nothing to ask."""
+    """Without any there is nothing to ask."""
     rights = [(DESCRIBE, TOPIC, name) for name in seen]
     asked = asking(*rights)
     body = metadata.DescribeTopicPartitionsRequest()
     check = TopicChecks(cache_of("a", "b"), False).check_describe_topic_partitions
-    assert check(asked, body) is None
+    assert at_once(check(asked, body)) is None
     assert names(body.topics) == wanted
     topic = metadata.DescribeTopicPartitionsResponseTopic(name="a")
     answer = metadata.DescribeTopicPartitionsResponse(topics=[topic])
     at_once(asked.context.amend(answer))
     assert topic.topic_authorized_operations == 7
 
-    assert check(asking(), metadata.DescribeTopicPartitionsRequest()).topics == []
+    assert at_once(check(asking(), metadata.DescribeTopicPartitionsRequest())).topics == []
+
+
+@pytest.mark.parametrize(
+    ("cursor", "named", "goes_on"),
+    [
+        (("b", 2), ["b", "d"], ("b", 2)),
+        (("c", 2), ["d"], ("d", 0)),
+        (("d", -1), ["d"], ("d", -1)),
+        (("c", -1), ["d"], ("d", -1)),
+    ],
+)
+def test_description_of_topics_goes_on_though_that_of_the_cursor_is_gone(cursor, named, goes_on):
+    """Or though it is out of sight now; that it names no partition is refused all the same."""
+    asked = asking(*((DESCRIBE, TOPIC, name) for name in "abd"))
+    body = metadata.DescribeTopicPartitionsRequest(
+        cursor=metadata.Cursor(topic_name=cursor[0], partition_index=cursor[1])
+    )
+    check = TopicChecks(cache_of("a", "b", "c", "d"), False).check_describe_topic_partitions
+
+    assert at_once(check(asked, body)) is None
+    assert names(body.topics) == named
+    assert (body.cursor.topic_name, body.cursor.partition_index) == goes_on
 
 
 def test_settings_of_a_created_topic_are_told_with_their_right():

@@ -169,3 +169,26 @@ def test_list_that_leaves_something_out_logs_nothing(caplog):
     assert not world.authorizer.shows(world.eve, ORDERS, READ)
     assert world.authorizer.operations(world.eve, ORDERS) == 0
     assert not denials(caplog)
+
+
+def test_denials_of_long_names_that_look_the_same_are_one(caplog):
+    """The log has their beginnings, and no more of them is remembered."""
+    caplog.set_level("INFO")
+    world = World()
+    for name in ("x" * 30_000, "x" * 30_000 + "y", "y" * 200, "y" * 201):
+        world.may_read(name)
+
+    assert [len(line.partition("LITERAL:")[2].split()[0]) for line in denials(caplog)] == [200] * 2
+    assert all(len(resource.name) <= 200 for _, _, resource in world.authorizer._logged)
+
+
+def test_clients_that_are_no_brokers_are_remembered_up_to_a_bound(caplog, monkeypatch):
+    """Beyond it all are forgotten, and told once more."""
+    monkeypatch.setattr("ottla.extensions.rights.authorizer.MAX_REMEMBERED", 2)
+    world = World()
+    for name in ("a", "b", "a", "c", "a"):
+        world.eve.principal = KafkaPrincipal.user(name)
+        assert not world.authorizer.authorize_broker(world.eve)
+
+    told = [line.message for line in caplog.records if "only brokers may ask" in line.message]
+    assert [line[len("User:")] for line in told] == ["a", "b", "c", "a"]

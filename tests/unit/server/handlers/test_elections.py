@@ -9,6 +9,7 @@ import pytest
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.message import encode
 from ottla.protocol.reassignments import ElectLeadersRequest, ElectLeadersTopicPartitions
+from ottla.runtime import Slices
 from ottla.server.handlers.elections import ElectionsHandler
 from ottla.structs import ElectionType, TopicPartition
 from ottla.testing import mock_runtime
@@ -39,7 +40,7 @@ def controller() -> Controller:
 
 
 def ask(controller, call, body, version=1):
-    handler = ElectionsHandler(controller)
+    handler = ElectionsHandler(controller, Slices())
     coroutine = getattr(handler, call)(SimpleNamespace(api_version=version), body)
     answer = mock_runtime().scheduler.run(coroutine)
     assert encode(answer, version)

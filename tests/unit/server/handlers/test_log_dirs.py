@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from types import SimpleNamespace
 
 import pytest
@@ -12,8 +13,10 @@ from ottla.protocol.log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
 )
-from ottla.server.handlers.log_dirs import LogDirsHandler
+from ottla.runtime import Slices
+from ottla.server.handlers.log_dirs import LOGS_IN_A_SLICE, LogDirsHandler
 from ottla.structs import TopicPartition
+from ottla.testing import mock_runtime
 
 
 class Directory:
@@ -68,7 +71,7 @@ class World:
         moves = Moves()
         moves.under_way = {"/b": [FutureReplica(TopicPartition("t", 0), 4, 3)]}
         self.attached = [LogAttachment(), moves]
-        self.handler = LogDirsHandler(self)
+        self.handler = LogDirsHandler(self, Slices())
 
     def all_logs(self):
         return self.logs
@@ -139,3 +142,15 @@ def test_directory_that_has_failed_is_named_without_partitions(world, is_known):
         ("/b", 0, 1),
     ]
     assert (world.a.is_offline, len(world.a.refusals)) == (True, int(not is_known))
+
+
+def test_very_many_logs_are_described_in_slices(world):
+    """Each sums up its segments: others are served meanwhile."""
+    world.logs = [log(world.a, f"t{number % 50}", number) for number in range(LOGS_IN_A_SLICE + 1)]
+    answer = world.handler.handle_describe_log_dirs(
+        SimpleNamespace(connection=SimpleNamespace(is_closing=False)), DescribeLogDirsRequest()
+    )
+    assert isinstance(answer, Coroutine)
+    first, _ = mock_runtime().scheduler.run(answer).results
+
+    assert sum(len(topic.partitions) for topic in first.topics) == LOGS_IN_A_SLICE + 1
