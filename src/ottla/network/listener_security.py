@@ -44,6 +44,8 @@ class UserSettings(NamedTuple):
     names: Callable[[], Iterable[str]]
     find_token: FindToken | None = None
     """The login of a delegation token; None where there are none."""
+    change_count: Callable[[], int] | None = None
+    """How often they have changed; None where nobody counts."""
 
 
 NO_USERS: Final = UserSettings(lambda name: {}, tuple)

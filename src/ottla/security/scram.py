@@ -161,7 +161,8 @@ DECOY_MODELS: Final = 16
 class UserCredentials:
     """The SCRAM credentials of one mechanism, read from the users' settings as they are now.
 
-    `settings` has those of a user, `names` all users that have any.
+    `settings` has those of a user, `names` all users that have any, and `change_count` tells when
+    these have changed.
     """
 
     def __init__(
@@ -169,10 +170,14 @@ class UserCredentials:
         mechanism: str,
         settings: Callable[[str], Mapping[str, str]],
         names: Callable[[], Iterable[str]] = tuple,
+        change_count: Callable[[], int] | None = None,
     ) -> None:
         self._mechanism = mechanism
         self._settings = settings
         self._names = names
+        self._change_count = change_count
+        self._models: list[ScramCredential] = []
+        self._models_of: int | None = None
 
     def of(self, name: str) -> ScramCredential | None:
         """The credential of a user; None where it has none."""
@@ -190,8 +195,7 @@ class UserCredentials:
         It is made with a key that all brokers of the cluster share and keep over a restart, the
         credential of the first of the users: a client cannot tell which names exist.
         """
-        users = (each for each in self._names() if self._mechanism in self._settings(each))
-        known = list(filter(None, map(self._model, nsmallest(DECOY_MODELS, users))))
+        known = self._known_models()
         if not known:
             salt = _hmac(self._mechanism, _SALT_KEY, name.encode())[:SALT_BYTES]
             return ScramCredential(salt, b"", b"", MIN_ITERATIONS)
@@ -199,6 +203,19 @@ class UserCredentials:
         digest = _hmac(self._mechanism, key, name.encode())
         like = known[digest[-1] % len(known)]
         return ScramCredential(digest[: len(like.salt)], b"", b"", like.iterations)
+
+    def _known_models(self) -> list[ScramCredential]:
+        """The credentials of the first users.
+
+        They are looked for once after each change: a look at all users takes time, by which names
+        that are not there could be told, and many connections could hold the broker.
+        """
+        count = None if self._change_count is None else self._change_count()
+        if count is None or count != self._models_of:
+            users = (each for each in self._names() if self._mechanism in self._settings(each))
+            found = map(self._model, nsmallest(DECOY_MODELS, users))
+            self._models, self._models_of = list(filter(None, found)), count
+        return self._models
 
     def _model(self, name: str) -> ScramCredential | None:
         try:

@@ -98,6 +98,7 @@ class Broker(Parts):
             lambda name: self.dynamic_config.client_overrides(ClientEntity(user=name)),
             lambda: [each.user for each in self.dynamic_config.client_entities if each.user],
             self.find_token,
+            lambda: self.dynamic_config.client_change_count,
         )
 
     async def startup(self) -> None:

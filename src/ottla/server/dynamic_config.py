@@ -146,6 +146,7 @@ class DynamicConfig:
         self._groups: dict[str, ConsumerGroupConfig] = {}
         self._group_defaults = ConsumerGroupConfig.of(broker_config, {})
         self._clients: dict[ClientEntity, dict[str, str]] = {}
+        self.client_change_count = 0
         self.client_metrics: dict[str, ClientMetricsConfig] = {}
         """The subscriptions to the metrics of clients, by their names."""
         self._topic_listeners: list[Callable[[str], object]] = []
@@ -300,6 +301,7 @@ class DynamicConfig:
         if overrides == self.client_overrides(entity):
             return
         self._clients[entity] = overrides
+        self.client_change_count += 1
         if not overrides:
             del self._clients[entity]
         for listener in self._client_listeners:

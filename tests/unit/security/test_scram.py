@@ -330,3 +330,25 @@ def test_where_there_are_no_users_nobody_can_be_told_apart():
     """Each name keeps its salt as long as the broker runs."""
     assert shown("a", {}) == shown("a", {})
     assert shown("a", {})[2] != shown("b", {})[2]
+
+
+def test_unknown_names_cost_one_look_at_all_users_for_each_change():
+    """It takes as long as there are users, so that a name that is not there could be told by it."""
+    looks, changes = [], [0]
+    settings = {"a": {"SCRAM-SHA-256": CREDENTIAL.format()}}
+
+    def names():
+        looks.append(changes[0])
+        return settings
+
+    users = UserCredentials(
+        "SCRAM-SHA-256", lambda name: settings.get(name, {}), names, lambda: changes[0]
+    )
+    before = [users.decoy_of("nobody") for _ in range(3)]
+    assert looks == [0]
+    changes[0] = 1
+    settings["0"] = {"SCRAM-SHA-256": ScramCredential.of_password("SCRAM-SHA-256", "x").format()}
+    after = [users.decoy_of("nobody") for _ in range(3)]
+
+    assert looks == [0, 1]
+    assert before[0] == before[2] != after[0] == after[2]

@@ -65,7 +65,7 @@ def _mechanism(name: str, settings: SaslSettings, users: UserSettings) -> Callab
             return partial(
                 ScramServer,
                 name,
-                UserCredentials(name, users.of, users.names),
+                UserCredentials(name, users.of, users.names, users.change_count),
                 find_token=users.find_token or no_tokens,
             )
         case "GSSAPI":
