@@ -28,6 +28,9 @@ from ottla.structs import Value
 logger = logging.getLogger(__name__)
 
 TURN_STEPS: Final = 16
+TURN_NS: Final = 10_000_000
+"""After so long no other step is taken, and no other request begun, in a turn: to sign with a long
+key takes milliseconds."""
 OnAuthenticated = Callable[[Transport, KafkaPrincipal], object]
 """Takes over a client whose handshake is done, under the name of its certificate."""
 
@@ -63,7 +66,9 @@ class Handshakes:
         self._timeout_ms = timeout_ms
         self._on_gone = on_gone
         self._by_fd: dict[int, Handshake] = {}
+        self._now_ns = runtime.clock.monotonic_ns
         self._steps_left = TURN_STEPS
+        self._ends_ns = 0
 
     def __len__(self) -> int:
         return len(self._by_fd)
@@ -91,10 +96,12 @@ class Handshakes:
 
     def begin_turn(self) -> None:
         self._steps_left = TURN_STEPS
+        self._ends_ns = self._now_ns() + TURN_NS
 
     def step(self, fd: int) -> None:
         """Continue one that the poller has reported; not in this turn if its steps are used up."""
-        if not self._steps_left:
+        is_over = self._steps_left < TURN_STEPS and self._now_ns() >= self._ends_ns
+        if is_over or not self._steps_left:
             return
         self._steps_left -= 1
         handshake = self._by_fd[fd]

@@ -50,7 +50,7 @@ from ottla.network.connection import (
     Identify,
 )
 from ottla.network.frame_buffer import BufferPool, FrameBuffer
-from ottla.network.handshakes import Handshakes
+from ottla.network.handshakes import TURN_NS, Handshakes
 from ottla.network.idle_expiry import IdleExpiry
 from ottla.network.outgoing import ALL, COLD, FULL, Flushed, TruncatedFileError
 from ottla.network.read_ahead import ReadAhead
@@ -70,8 +70,6 @@ TURN_RECEIVE_BYTES = 8 * RECEIVE_BYTES
 LARGE_FRAME_BYTES = 1024 * 1024
 TURN_LARGE_FRAME_BYTES = 2 * LARGE_FRAME_BYTES
 TURN_LARGE_SENDS = 16
-TURN_NS = 10_000_000
-"""After so long no other request is begun in a turn."""
 
 IN = READABLE
 OUT = WRITABLE

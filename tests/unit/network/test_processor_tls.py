@@ -13,7 +13,8 @@ import pytest
 from network_world import PATIENCE_S, NetworkWorld, frame
 from tls_world import TlsClient, listening, trusting
 
-from ottla.network.handshakes import TURN_STEPS
+from ottla.network.handshakes import TURN_NS, TURN_STEPS
+from ottla.network.tls_transport import TlsTransport
 from ottla.runtime import FileRegion, LocalDisk
 
 
@@ -234,6 +235,27 @@ def test_handshakes_of_a_turn_are_bounded(tls: TlsWorld) -> None:
     assert len(answered) == TURN_STEPS
 
     for client in set(clients) - answered:
+        tls.world.until(client.socket.take)
+
+
+def test_handshakes_of_a_turn_have_a_limit_of_time(tls: TlsWorld, monkeypatch) -> None:
+    """Sixteen signatures with a long key take longer than a broker may be held."""
+    handshake = TlsTransport.handshake
+
+    def slow(transport: TlsTransport) -> bool:
+        tls.world.clock.advance(TURN_NS // 2_000_000)
+        return handshake(transport)
+
+    monkeypatch.setattr(TlsTransport, "handshake", slow)
+    clients = [tls.client() for _ in range(TURN_STEPS)]
+    for client in clients:
+        client.socket.send(client.end.outbox)
+    handshakes = tls.world.processor._handshakes
+    tls.world.await_bytes(*(each.transport for each in handshakes._by_fd.values()))
+    tls.world.look()
+    assert TURN_STEPS - handshakes._steps_left == 2
+
+    for client in clients:
         tls.world.until(client.socket.take)
 
 
