@@ -56,6 +56,7 @@ from ottla.protocol.telemetry import (
     ListedConfigResource,
 )
 from ottla.protocol.topic_name import validate_topic_name
+from ottla.protocol.types import MAX_STRING_BYTES
 from ottla.registry import paths
 from ottla.server import broker_loggers
 from ottla.server.apis import Handler, error_code, error_message
@@ -366,12 +367,18 @@ def _changed_list(
     if row is None or row.type is not ConfigType.LIST:
         raise ConfigError(f"{change.name}: must be a list to be appended to or subtracted from")
     items = list(row.type.parse(row.name, current) if current is not None else row.default or ())
-    named = row.type.parse(row.name, change.value)
+    known, named = set(items), dict.fromkeys(row.type.parse(row.name, change.value))
     if change.config_operation == ConfigOperation.APPEND:
-        items += [item for item in named if item not in items]
+        items += [item for item in named if item not in known]
     else:
         items = [item for item in items if item not in named]
-    return row.format(items) or ""
+    text = row.format(items) or ""
+    if len(text.encode()) > MAX_STRING_BYTES:
+        raise ConfigError(
+            f"{change.name}: would have {len(text.encode())} bytes, more than the "
+            f"{MAX_STRING_BYTES} of a text that clients can be told"
+        )
+    return text
 
 
 def _refuse_duplicates(names: Iterable[str]) -> None:

@@ -24,6 +24,7 @@ from ottla.protocol.configs import (
 from ottla.protocol.message import encode
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.server.dynamic_config import DYNAMIC_BROKER_KEYS, DynamicConfig
+from ottla.server.handlers import configs
 from ottla.server.handlers.configs import ConfigsHandler
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import ConfigSource, LeaderAndIsr, PartitionState, TopicPartition
@@ -205,6 +206,50 @@ def test_incremental_changes_leave_the_others_alone(world):
     world.change((SUBTRACT, "cleanup.policy", "delete,other"))
     world.change((APPEND, "cleanup.policy", "compact"))
     assert world.overrides()["cleanup.policy"] == "compact"
+
+
+class Item(str):
+    """An item of a list that counts how often one is compared."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+    compared = 0
+
+    def __eq__(self, other):
+        Item.compared += 1
+        return str.__eq__(self, other)
+
+
+@pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
+def test_lists_are_changed_by_look_ups(monkeypatch, operation):
+    """Each item was compared with each other one: two long lists held the broker for seconds."""
+    type_ = SimpleNamespace(parse=lambda name, text: [Item(each) for each in text.split(",")])
+    monkeypatch.setattr(configs, "ConfigType", SimpleNamespace(LIST=type_))
+    row = SimpleNamespace(name="names", type=type_, default=(), format=",".join)
+    first, second = ([f"{part}{n}" for n in range(1_000)] for part in "ab")
+    change = IncrementalAlterableConfig(
+        name="names", config_operation=operation, value=",".join([*second, *second, "a7"])
+    )
+    Item.compared = 0
+    found = configs.changed(
+        {"names": ",".join(first)}, [change], SimpleNamespace(keys={"names": row})
+    )
+
+    wanted = [*first, *second] if operation == APPEND else [each for each in first if each != "a7"]
+    assert found == {"names": ",".join(wanted)}
+    assert Item.compared < 5_000
+
+
+def test_list_does_not_grow_beyond_what_clients_can_be_told(world):
+    """No one could describe the settings any more, nor others that are asked for beside them."""
+    key = "leader.replication.throttled.replicas"
+    world.alter(TOPIC, "t", {key: ",".join(f"{n}:{n}" for n in range(3_000))})
+    before = world.overrides()
+    answer = world.change((APPEND, key, ",".join(f"{n}:{n}" for n in range(3_000, 5_000))))
+
+    assert answer.error_code == ErrorCode.INVALID_CONFIG
+    assert f"{key}: would have " in answer.error_message
+    assert world.overrides() == before
 
 
 @pytest.mark.parametrize(
