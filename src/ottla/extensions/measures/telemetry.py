@@ -26,7 +26,7 @@ from ottla.metrics.metrics_registry import (
     Tags,
     label,
 )
-from ottla.metrics.otlp import OtlpError, Point, points
+from ottla.metrics.otlp import MAX_TEXT_BYTES, OtlpError, Point, points
 from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.telemetry import (
@@ -174,7 +174,10 @@ class ClientTelemetry:
     ) -> None:
         """Show these numbers in place of those of before, under the names of the client."""
         self._forget_values(instance)
-        own = {"client_id": context.client_id, "client_instance_id": str(client)}
+        own = {
+            "client_id": context.client_id[:MAX_TEXT_BYTES],
+            "client_instance_id": str(client),
+        }
         for point in found:
             name = self._name(point.name, point.description)
             if name is not None:
@@ -267,7 +270,10 @@ class ClientTelemetry:
         intervals = []
         for config in self._subscriptions().values():
             patterns = config.patterns().items()
-            if config.metrics and all(each.fullmatch(facts[key]) for key, each in patterns):
+            if config.metrics and all(
+                len(facts[key]) <= MAX_TEXT_BYTES and each.fullmatch(facts[key])
+                for key, each in patterns  # which take the square of a text, or longer
+            ):
                 metrics.update(config.metrics)
                 intervals.append(config.interval_ms)
         interval_ms = min(intervals, default=DEFAULT_INTERVAL_MS)

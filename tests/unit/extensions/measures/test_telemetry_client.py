@@ -468,3 +468,22 @@ def test_requests_are_answered_in_the_words_of_the_protocol(world):
 
     assert (pushed(b"\x0a\x7f"), pushed(DATA)) == (ErrorCode.INVALID_RECORD, 0)
     assert world.shown()
+
+
+@pytest.mark.parametrize(("length", "is_asked"), [(256, True), (257, False), (30_000, False)])
+def test_expressions_match_no_name_that_is_longer_than_texts_are(length, is_asked):
+    """Python's matcher takes the square of a name for two stars, and clients make names up."""
+    world = World(match="client_id=.*-.*")
+    world.context.client_id = "-" * length
+    _, subscription = world.ask()
+
+    assert subscription.metrics == (("",) if is_asked else ())
+
+
+def test_name_of_a_client_is_shown_up_to_the_length_of_texts(world):
+    """It stands beside each of a thousand numbers on the page of all metrics."""
+    world.context.client_id = "x" * 30_000
+    client, subscription = world.ask()
+    world.push(client, subscription.id)
+
+    assert [name for _, name in world.shown()] == ["x" * MAX_TEXT_BYTES]
