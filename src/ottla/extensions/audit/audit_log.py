@@ -19,10 +19,10 @@ from ottla.extensions.audit.audit_record import (
     ADMINISTRATIVE,
     DENIED,
     LOGGED,
-    MAX_LISTED,
     AuditRecord,
     encode,
     error_names,
+    has_room,
     listed,
     shortened,
     text_of,
@@ -104,7 +104,7 @@ class AuditLog:
         record = self._record_of(context)
         record.decision = LOGGED if served else DENIED
         text = f"{operation.title} {shortened(text_of(resource))}"
-        if len(record.denied) < MAX_LISTED and text not in record.denied:
+        if has_room(record.denied) and text not in record.denied:
             record.denied.append(text)
 
     def note_refusal(self, context: RequestContext) -> None:
@@ -178,7 +178,8 @@ class AuditLog:
             record.errors = [ErrorCode.UNKNOWN_SERVER_ERROR.name]
         elif outcome is not None:
             record.errors = sorted(error_names(outcome))
-        self._put(record, is_of_administrator=True)
+        has_failed = isinstance(outcome, BaseException) or getattr(outcome, "error_code", 0) != 0
+        self._put(record, is_an_act=record.decision != DENIED and not has_failed)
 
     def _record_of(self, context: RequestContext) -> AuditRecord:
         """The record of a request: that of before, if it was noted already."""
@@ -202,12 +203,13 @@ class AuditLog:
             request_name(context.header),
         )
 
-    def _put(self, record: AuditRecord, *, is_of_administrator: bool = False) -> None:
+    def _put(self, record: AuditRecord, *, is_an_act: bool = False) -> None:
         """Queue a record, or count it as dropped where too many wait.
 
-        The acts of administrators have as much room again: a flood of denials cannot hide it.
+        What was done has as much room again: a flood of requests that are denied, or fail, cannot
+        hide it.
         """
-        if len(self._queue) >= self._max_queued * (2 if is_of_administrator else 1):
+        if len(self._queue) >= self._max_queued * (2 if is_an_act else 1):
             if not self._missing:
                 logger.warning("audit records are dropped: %d wait already", self._max_queued)
             self._missing += 1

@@ -12,7 +12,7 @@ are those of the answer. No value of a setting, no password and no record of a c
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -38,6 +38,8 @@ MAX_LISTED: Final = 100
 """Resources listed in a record; beyond it only their number."""
 MAX_TEXT: Final = 500
 """Characters kept of texts that clients supply: ids, names, bytes that are no request."""
+MAX_LETTERS: Final = 5_000
+"""Characters of the resources that are listed, and of the denials."""
 
 
 @dataclass(slots=True)
@@ -74,8 +76,19 @@ def shortened(text: str) -> str:
 def listed(names: Iterable[str]) -> list[str]:
     """The names, as far as they fit in a record."""
     all_names = list(names)
-    shown = [shortened(name) for name in all_names[:MAX_LISTED]]
-    return shown if len(all_names) <= MAX_LISTED else [*shown, f"and {len(all_names)} in all"]
+    shown: list[str] = []
+    for name in all_names[:MAX_LISTED]:
+        if not has_room(shown):
+            break
+        shown.append(shortened(name))
+    if len(shown) == len(all_names):
+        return shown
+    return [*shown, f"and {len(all_names)} in all"]
+
+
+def has_room(texts: Sequence[str]) -> bool:
+    """Whether a list of a record may have one more."""
+    return len(texts) < MAX_LISTED and sum(map(len, texts)) < MAX_LETTERS
 
 
 def _topics(entries: Iterable[Any]) -> Iterator[str]:

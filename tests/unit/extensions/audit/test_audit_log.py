@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from ottla.extensions.audit.audit import Audit
 from ottla.extensions.audit.audit_log import CLOSE_TIMEOUT_MS, MAX_RETRY_MS, AuditLog
 from ottla.extensions.audit.audit_record import (
     ADMINISTRATIVE,
+    MAX_LETTERS,
     MAX_LISTED,
     MAX_TEXT,
     AuditRecord,
@@ -381,9 +383,21 @@ def test_what_a_client_makes_up_cannot_fill_the_topic(world):
     (record,) = world.records
 
     assert len(record["client_id"]) == MAX_TEXT + 3
-    assert len(record["resources"]) == MAX_LISTED + 1
     assert record["resources"][-1] == "and 105 in all"
     assert len(record["resources"][0]) == MAX_TEXT + 3
+    letters = sum(map(len, record["resources"]))
+    assert MAX_LETTERS <= letters < MAX_LETTERS + MAX_TEXT
+
+
+def test_denied_names_take_no_more_than_their_letters(world):
+    """Ten thousand records of a hundred long names each were half a gigabyte that waits."""
+    context = world.context()
+    for number in range(MAX_LISTED):
+        world.deny(context, Resource(ResourceType.GROUP, f"{number}" + "g" * 10_000))
+    (record,) = world.records
+
+    letters = sum(map(len, record["denied"]))
+    assert MAX_LETTERS <= letters < MAX_LETTERS + MAX_TEXT + 3
 
 
 def test_text_and_list_that_just_fit_are_whole(world):
@@ -509,6 +523,30 @@ def test_flood_of_denials_does_not_hide_what_administrators_do(world):
     assert [each["resources"] for each in world.records if "missing" not in each][MAX_QUEUED:] == [
         ["Topic:orders"]
     ]
+
+
+@pytest.mark.parametrize("how", ["denied", "error", "raised"])
+def test_flood_of_failed_changes_does_not_hide_one_that_was_made(world, how):
+    """Whoever has no right to it can ask for changes as well, and for the end of no token."""
+    world.error = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "x")
+    renew = delegation_tokens.RenewDelegationTokenRequest(hmac=b"x")
+
+    def fail(context, body):
+        if how == "denied":
+            world.deny(context)
+        if how == "raised":
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "x")
+        return delegation_tokens.RenewDelegationTokenResponse(error_code=int(how == "error"))
+
+    for _ in range(2 * MAX_QUEUED + 5):
+        with suppress(KafkaError):
+            world.ask(renew, fail)
+    world.ask(DELETE, lambda context, body: topics.DeleteTopicsResponse())
+    world.error = None
+    for _ in range(5):
+        world.runtime.scheduler.advance(MAX_RETRY_MS)
+
+    assert "DeleteTopics" in [each.get("api") for each in world.records]
 
 
 def test_batch_that_is_too_large_is_cut(world):
