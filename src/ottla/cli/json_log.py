@@ -31,7 +31,7 @@ class JsonFormatter(logging.Formatter):
             **(fields or {}),
         }
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = record.exc_text or self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False, default=str).translate(CONTROLS_IN_JSON)
 
 

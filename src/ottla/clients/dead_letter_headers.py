@@ -9,7 +9,7 @@ import traceback
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ottla.record.consumer_record import ConsumerRecord
 
@@ -52,9 +52,15 @@ def without_failure(
 
 
 def failure_headers(
-    record: ConsumerRecord, step: FailedStep, error: BaseException, *, is_short: bool
+    record: ConsumerRecord,
+    step: FailedStep,
+    error: BaseException,
+    *,
+    is_short: bool,
+    hide: Callable[[str], str] = str,
 ) -> list[tuple[str, bytes]]:
-    """What is known of a failure, as headers."""
+    """What is known of a failure, as headers; `hide` takes secrets out of what its error says."""
+    message = hide(text_of(error))
     context: Mapping[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -64,11 +70,11 @@ def failure_headers(
         "stage": step.stage,
         "class.name": step.executing,
         "exception.class.name": f"{type(error).__module__}.{type(error).__qualname__}",
-        "exception.message": text_of(error)[:SHORT_CHARACTERS] if is_short else text_of(error),
+        "exception.message": message[:SHORT_CHARACTERS] if is_short else message,
     }
     if not is_short:
         trace = "".join(traceback.format_exception(error))
-        context = {**context, "exception.stacktrace": trace}
+        context = {**context, "exception.stacktrace": hide(trace)}
     return [
         (HEADER_PREFIX + key, str(value).encode("utf-8", "backslashreplace"))
         for key, value in context.items()

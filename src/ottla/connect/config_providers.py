@@ -6,7 +6,8 @@ A value may stand elsewhere: `${file:/run/secrets/db.properties:password}`, with
     config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider
 
 in the worker's file. The properties of a connector and of its tasks are kept and shown with such a
-reference in them; only running code sees the value. `file`, `dir` and `env` are Kafka's three
+reference in them; only running code sees the value, which is put back in what this says of an
+error. `file`, `dir` and `env` are Kafka's three
 providers; `param.allowed.paths` and `param.allowlist.pattern` limit their values.
 """
 
@@ -29,7 +30,8 @@ REFERENCE: Final = re.compile(r"\$\{([^}:]+):(?:([^}:]*):)?([^}]*)\}")
 _PACKAGE: Final = "org.apache.kafka.common.config.provider."
 PARAM: Final = "param."
 WHOLE_VALUE: Final = 6
-"""Texts of fewer letters are recognized as a secret only where they are a whole value."""
+"""Texts of fewer letters are recognized as a secret only where they are a whole value, and in
+traces and the log not at all."""
 
 
 class ConfigProviders:
@@ -38,10 +40,19 @@ class ConfigProviders:
     def __init__(self, worker: Mapping[str, str]) -> None:
         names = LIST.parse("config.providers", worker.get("config.providers", ""))
         self._providers = {name: _provider(name, worker) for name in names}
+        self._given_out: dict[str, str] = {}
+        """The references by the values that code has got for them."""
 
     def resolve(self, properties: Mapping[str, str]) -> dict[str, str]:
         """The properties with the values that their references stand for."""
-        return {key: REFERENCE.sub(self._value, str(text)) for key, text in properties.items()}
+        return {key: REFERENCE.sub(self._give_out, str(text)) for key, text in properties.items()}
+
+    def hide(self, text: str) -> str:
+        """A text of code, such as a trace, with references in the place of what it has got."""
+        known = [each for each in [*self._given_out.items()] if each[0] in text]
+        for value, reference in sorted(known, key=lambda each: len(each[0]), reverse=True):
+            text = text.replace(value, reference)
+        return text
 
     def put_back(
         self, given: Mapping[str, str], resolved: Mapping[str, str], planned: Mapping[str, str]
@@ -70,6 +81,12 @@ class ConfigProviders:
             for match in REFERENCE.finditer(str(text))
             if match[1] in self._providers
         }
+
+    def _give_out(self, match: re.Match[str]) -> str:
+        value = self._value(match)
+        if match[1] in self._providers and len(value) >= WHOLE_VALUE:
+            self._given_out[value] = match[0]
+        return value
 
     def _value(self, match: re.Match[str]) -> str:
         provider = self._providers.get(match[1])

@@ -21,6 +21,7 @@ from ottla.config.connect_config import DistributedConfig, StandaloneConfig, Wor
 from ottla.connect.distributed_herder import DistributedHerder, offset_topic
 from ottla.connect.herder import Herder, StandaloneHerder
 from ottla.connect.offset_storage import FileOffsetStorage
+from ottla.connect.secret_filter import SecretFilter
 from ottla.connect.worker import Worker
 from ottla.connect.worker_clients import WorkerClients
 from ottla.connect.worker_task import TargetState
@@ -130,12 +131,15 @@ class ConnectWorker(ClosedOnExit):
         from ottla.connect.rest import RestServer
 
         self.herder = await make(self)
+        self._secrets = SecretFilter(self.herder.worker.providers.hide)
+        self._secrets.begin()
         self.herder.kafka_cluster_id = self._cluster_id
         self.rest = RestServer(self.config, self.herder)
         try:
             await self.rest.start()
         except OSError as error:
             await self.herder.close()
+            self._secrets.end()
             listeners = ",".join(self.config.listeners)
             raise ConfigError(f"listeners={listeners}: cannot be listened at: {error}") from None
         self.url = self.rest.advertised_url
@@ -146,6 +150,7 @@ class ConnectWorker(ClosedOnExit):
     async def _close(self) -> None:
         await self.rest.close()
         await self.herder.close()
+        self._secrets.end()
 
 
 def _cluster_id(admin: Admin) -> str | None:

@@ -73,12 +73,17 @@ class DeadLetterQueue:
         config: SinkConnectorConfig | MirrorConfig,
         task: tuple[str, int],
         open_admin: Callable[[], Admin] | None = None,
+        hide: Callable[[str], str] = str,
     ) -> None:
-        """`open_admin` is for the topic; without it somebody else makes the topic."""
+        """`open_admin` is for the topic; without it somebody else makes the topic.
+
+        `hide` takes secrets out of what errors say.
+        """
         self._producer = producer
         self._config = config
         self._task = task
         self._open_admin = open_admin
+        self._hide = hide
         self.pending: list[Letter] = []
         self.requests = 0
         self.failures = 0
@@ -151,7 +156,9 @@ class DeadLetterQueue:
         if self._config.errors_deadletterqueue_context_headers_enable:
             stage, executing, _ = letter.failure.operation
             step = FailedStep(*self._task, stage, executing)
-            headers += failure_headers(record, step, letter.failure.error, is_short=is_short)
+            headers += failure_headers(
+                record, step, letter.failure.error, is_short=is_short, hide=self._hide
+            )
         try:
             self._producer.send(
                 self._config.errors_deadletterqueue_topic_name,

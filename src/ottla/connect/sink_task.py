@@ -233,6 +233,7 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
                 self.config,
                 self.id,
                 lambda: self.parts.clients.admin(self.id),
+                self.parts.hide,
             )
             self._queue.prepare()
             reports.append(self._queue)

@@ -396,6 +396,7 @@ class Worker:
                 lambda: self.on_reconfiguration(task_id.connector)
             ),
             exactly_once=self.exactly_once and self.exactly_once(task_id),
+            hide=self.providers.hide,
         )
         return self.task_of(parts, target)
 
@@ -491,11 +492,11 @@ class Worker:
 
     def _note_connector(self, name: str, state: State, trace: str | None) -> None:
         self.connector_starts.follow(name, state)
-        self.on_connector_status(name, state, trace)
+        self.on_connector_status(name, state, trace and self.providers.hide(trace))
 
     def _note_task(self, task_id: TaskId, state: State, trace: str | None) -> None:
         self.task_starts.follow(task_id, state)
-        self.on_task_status(task_id, state, trace)
+        self.on_task_status(task_id, state, trace and self.providers.hide(trace))
 
     def _from_thread(self, callback: Callable[..., object]) -> Callable[..., None]:
         """Has the loop call it, from any thread, until the loop has ended."""

@@ -252,6 +252,8 @@ class TaskParts:
     request_reconfiguration: Callable[[], object]
     exactly_once: ExactlyOnce | None = None
     """Of a source in a group that supports it."""
+    hide: Callable[[str], str] = str
+    """Puts references in the place of secrets in what a connector says."""
 
 
 class PluginCall(NamedTuple):

@@ -154,6 +154,19 @@ class MoodySink(Moody, SinkConnector):
         self.at("stop")
 
 
+class Telltale(SinkConnector):
+    """Says the topic of its settings in all of its errors."""
+
+    Settings = Settings
+
+    def put(self, records):
+        for record in records:
+            error = ValueError(f"{record.value} is not for {self.settings.topic}")
+            if record.value != "poison":
+                raise error
+            self.context.report(record, error)
+
+
 def endless():
     while True:
         yield {}

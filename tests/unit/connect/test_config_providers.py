@@ -159,3 +159,17 @@ def test_what_a_connector_plans_is_kept_with_references(tmp_path):
         "task": "0",
     }
     assert providers.resolve(kept) == planned
+
+
+def test_what_code_says_has_references_for_what_it_got(tmp_path):
+    """Of all connectors of the worker, the longest first; short texts are everywhere."""
+    (tmp_path / "db").write_text("password=s3cret\nlonger=s3cret-of-db\nuser=ann\n")
+    providers = ConfigProviders(WORKER)
+    text = "ann, s3cret and s3cret-of-db"
+    assert providers.hide(text) == text
+    given = {key: f"${{file:{tmp_path}/db:{key}}}" for key in ("password", "longer", "user")}
+    providers.resolve(given)
+
+    assert providers.hide(text) == f"ann, {given['password']} and {given['longer']}"
+    providers.resolve({"a": "${vault:s3cret}", "b": "of-db and"})
+    assert providers.hide(text) == f"ann, {given['password']} and {given['longer']}"

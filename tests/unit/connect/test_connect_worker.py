@@ -873,6 +873,45 @@ def test_values_come_from_a_provider(broker, tmp_path):
     assert [task["config"]["topic"] for task in tasks] == [shown]
 
 
+def test_secret_of_a_provider_is_in_nothing_that_is_said_of_an_error(broker, tmp_path, caplog):
+    """Not in a status, which REST and a topic have, not in a dead letter, and not in the log."""
+    secrets = tmp_path / "secrets.properties"
+    secrets.write_text("topic=s3cret-of-db\n")
+    provider = "org.apache.kafka.common.config.provider.FileConfigProvider"
+    reference = f"${{file:{secrets}:topic}}"
+    letters = "errors.deadletterqueue"
+    settings = {
+        "name": "telltale",
+        "connector.class": f"{KIT}.Telltale",
+        "topics": "told",
+        "topic": reference,
+        "errors.tolerance": "all",
+        "errors.log.enable": "true",
+        f"{letters}.topic.name": "dead-told",
+        f"{letters}.topic.replication.factor": "1",
+        f"{letters}.context.headers.enable": "true",
+    }
+    with (
+        standalone(
+            broker, tmp_path, config_providers="file", config_providers_file_class=provider
+        ) as worker,
+        Producer(broker.bootstrap_servers) as producer,
+    ):
+        producer.send("told", b"poison")
+        worker.create(settings)
+        (letter,) = broker.wait_for_records("dead-told", 1)
+        producer.send("told", b"last")
+        wait_for_state(worker, "telltale", "RUNNING", "FAILED")
+        _, status = ask(worker, "GET", "/connectors/telltale/status")
+    trace, headers = status["tasks"][0]["trace"], dict(letter.headers)
+
+    assert f"ValueError: last is not for {reference}" in trace
+    message = headers["__connect.errors.exception.message"].decode()
+    assert message == f"poison is not for {reference}"
+    assert f"is not for {reference}" in caplog.text
+    assert "s3cret" not in f"{trace} {headers} {caplog.text}"
+
+
 def test_worker_without_a_cluster_says_so(tmp_path):
     """A wrong address is an error at the start."""
 
