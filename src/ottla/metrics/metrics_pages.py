@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
 from aiohttp import web
@@ -13,7 +13,7 @@ from ottla.config.metrics_config import MetricsEndPoint, package_missing
 from ottla.errors import ConfigError
 from ottla.metrics.exposition import Naming, prometheus_text
 from ottla.metrics.jolokia import BeanPattern, finite, read_beans
-from ottla.metrics.metrics_registry import Attributes, MetricsRegistry
+from ottla.metrics.metrics_registry import MetricsRegistry
 from ottla.runtime import Clock
 from ottla.security.http_guard import HttpGuard, local_host
 from ottla.version import __version__
@@ -28,6 +28,7 @@ MAX_BODY_BYTES: Final = 64 * 1024
 VERSION: Final = {"agent": __version__, "protocol": "7.2"}
 
 MAX_NAME_LENGTH: Final = 1_000
+TEXTS_IN_A_PART: Final = 200
 
 
 class MetricsPages:
@@ -75,7 +76,7 @@ class MetricsPages:
     async def _get_version(self, request: web.Request) -> web.Response:
         return _page_of(self._answer({"type": "version"}, VERSION))
 
-    async def _get_jolokia(self, request: web.Request) -> web.Response:
+    async def _get_jolokia(self, request: web.Request) -> web.StreamResponse:
         kind, _, rest = request.match_info["tail"].partition("/")
         if kind in ("", "version"):
             return await self._get_version(request)
@@ -84,9 +85,10 @@ class MetricsPages:
             asked["mbean"], _, attribute = rest.partition("/")
             if attribute:
                 asked["attribute"] = attribute
-        return _page_of(await self._reply(asked, self._turns()))
+        turns = self._turns()
+        return await self._send(request, await self._reply(asked, turns), turns)
 
-    async def _post_jolokia(self, request: web.Request) -> web.Response:
+    async def _post_jolokia(self, request: web.Request) -> web.StreamResponse:
         try:
             body = await request.text()
             asked = json.loads(body) if len(body) <= MAX_BODY_BYTES else None
@@ -94,80 +96,107 @@ class MetricsPages:
             return _bad_page(400, "the body is not JSON")
         if asked is None:
             return _bad_page(413, f"the body has more than {MAX_BODY_BYTES} letters")
+        turns = self._turns()
         if not isinstance(asked, list):
-            return _page_of(await self._reply(asked, self._turns()))
+            return await self._send(request, await self._reply(asked, turns), turns)
         if len(asked) > MAX_ASKED:
             return _bad_page(400, f"{len(asked)} requests in a list, which may have {MAX_ASKED}")
-        turns = self._turns()
-        replies = [await self._reply(each, turns) for each in asked]
-        return _page_of(f"[{','.join(replies)}]")
+        parts = ["["]
+        for number, each in enumerate(asked):
+            parts += ["," if number else "", *await self._reply(each, turns)]
+        return await self._send(request, [*parts, "]"], turns)
+
+    async def _send(
+        self, request: web.Request, parts: Sequence[str], turns: TimeSlices
+    ) -> web.StreamResponse:
+        if len(parts) == 1:
+            return _page_of(parts[0])
+        response = web.StreamResponse(headers={"Content-Type": "application/json; charset=utf-8"})
+        await response.prepare(request)
+        for part in filter(None, parts):
+            await response.write(part.encode())
+            await turns.step()
+        await response.write_eof()
+        return response
 
     def _turns(self) -> TimeSlices:
         return TimeSlices(self.registry.runtime.clock)
 
-    async def _reply(self, asked: Any, turns: TimeSlices) -> str:
+    async def _reply(self, asked: Any, turns: TimeSlices) -> list[str]:
+        """The text of an answer; that of very many MBeans in parts."""
         kind = asked.get("type") if isinstance(asked, dict) else None
         await turns.step()
         if turns.is_over:
-            return self._refuse(asked, 503, f"it takes longer than {TIME_LIMIT_NS // 10**9} s")
+            return [self._refuse(asked, 503, f"it takes longer than {TIME_LIMIT_NS // 10**9} s")]
         if kind == "version":
-            return self._answer(asked, VERSION)
+            return [self._answer(asked, VERSION)]
         name = asked.get("mbean", "*:*") if isinstance(asked, dict) else ""
         if len(str(name)) > MAX_NAME_LENGTH:
-            return self._refuse("", 400, f"a name of more than {MAX_NAME_LENGTH} letters")
+            return [self._refuse("", 400, f"a name of more than {MAX_NAME_LENGTH} letters")]
         pattern = BeanPattern(str(name))
         if kind == "list":
-            return self._answer(asked, _listed(await self._read(BeanPattern("*:*"), None, turns)))
+            return self._long_answer(asked, await self._listed(turns))
         if kind == "search":
-            return self._answer(asked, sorted(await self._read(pattern, None, turns)))
+            names = [json.dumps(bean) async for bean, _ in self._beans(pattern, None, turns)]
+            return self._long_answer(asked, ["[", *joined(names), "]"])
         if kind != "read":
-            return self._refuse(asked, 400, f"{kind}: must be read, list, search or version")
+            return [self._refuse(asked, 400, f"{kind}: must be read, list, search or version")]
         attribute = asked.get("attribute")
-        found = await self._read(pattern, None if attribute is None else str(attribute), turns)
-        if not found:
+        wanted = None if attribute is None else str(attribute)
+        texts, value = [], ""
+        async for bean, value in self._beans(pattern, wanted, turns):
+            texts.append(f"{json.dumps(bean)}: {value}")
+        if not texts:
             error = f"javax.management.InstanceNotFoundException: {name}"
-            return self._refuse(asked, 404, error)
+            return [self._refuse(asked, 404, error)]
         if not pattern.is_exact:
-            return self._answer(asked, found)
-        (values,) = found.values()
-        if attribute:
-            return self._answer(asked, values[str(attribute)])
-        return self._answer(asked, values)
+            return self._long_answer(asked, ["{", *joined(texts), "}"])
+        return [self._answer(asked, json.loads(value)[wanted] if wanted else json.loads(value))]
 
-    async def _read(
+    async def _beans(
         self, pattern: BeanPattern, attribute: str | None, turns: TimeSlices
-    ) -> dict[str, Attributes]:
-        """The attributes of the MBeans that match, by name: as many as the time is enough for."""
-        found: dict[str, Attributes] = {}
+    ) -> AsyncIterator[tuple[str, str]]:
+        """The MBeans that match with their attributes as JSON, while the time is enough."""
         for each in read_beans(self.registry, pattern, attribute):
             if each is not None:
-                found[each[0]] = finite(each[1])
+                yield each[0], json.dumps(finite(each[1]))
             await turns.step()
             if turns.is_over:
                 break
-        return found
+
+    async def _listed(self, turns: TimeSlices) -> list[str]:
+        """Every MBean with its attributes, by domain."""
+        domains: dict[str, list[str]] = {}
+        async for bean, text in self._beans(BeanPattern("*:*"), None, turns):
+            domain, _, properties = bean.partition(":")
+            described = {
+                name: {"rw": False, "type": type(value).__name__, "desc": name}
+                for name, value in json.loads(text).items()
+            }
+            entry = f"{json.dumps(properties)}: {json.dumps({'attr': described})}"
+            domains.setdefault(domain, []).append(entry)
+        parts = ["{"]
+        for domain, entries in domains.items():
+            comma = ", " if len(parts) > 1 else ""
+            parts += [f"{comma}{json.dumps(domain)}: {{", *joined(entries), "}"]
+        return [*parts, "}"]
 
     def _answer(self, asked: Any, value: Any) -> str:
+        return "".join(self._long_answer(asked, [json.dumps(finite(value))]))
+
+    def _long_answer(self, asked: Any, value: Sequence[str]) -> list[str]:
         timestamp = self.registry.runtime.clock.now_ms() // 1000
-        return json.dumps(
-            {"request": asked, "value": finite(value), "timestamp": timestamp, "status": 200}
-        )
+        head = f'{{"request": {json.dumps(asked)}, "value": '
+        return [head, *value, f', "timestamp": {timestamp}, "status": 200}}']
 
     def _refuse(self, asked: Any, status: int, error: str) -> str:
         return json.dumps({"request": asked, "status": status, "error": error})
 
 
-def _listed(beans: Mapping[str, Attributes]) -> Mapping[str, Any]:
-    """Every MBean with its attributes, by domain."""
-    domains: dict[str, dict[str, Any]] = {}
-    for bean, values in beans.items():
-        domain, _, properties = bean.partition(":")
-        described = {
-            name: {"rw": False, "type": type(value).__name__, "desc": name}
-            for name, value in values.items()
-        }
-        domains.setdefault(domain, {})[properties] = {"attr": described}
-    return domains
+def joined(texts: Sequence[str]) -> Iterator[str]:
+    """The texts with commas between them, some hundred in a part."""
+    for place in range(0, len(texts), TEXTS_IN_A_PART):
+        yield (", " if place else "") + ", ".join(texts[place : place + TEXTS_IN_A_PART])
 
 
 def _page_of(text: str) -> web.Response:
