@@ -224,6 +224,7 @@ class ReplicaFetcher:
             elif (
                 follower.phase is not FollowerPhase.FETCHING
                 or follower.retry_at_ms > now_ms
+                or not follower.log.is_available  # its end may not be on disk: claim nothing
                 or (is_throttled and follower.is_behind and self._counts(follower))
             ):
                 self._wanted.pop(topic_partition, None)

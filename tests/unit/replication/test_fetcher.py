@@ -690,3 +690,27 @@ def test_batch_is_committed_as_soon_as_the_follower_has_flushed_it():
 
     assert errors(answers) == [ErrorCode.NONE]
     world.close()
+
+
+@pytest.mark.parametrize(
+    ("operation", "path"),
+    [
+        ("replace", "*leader-epoch-checkpoint"),
+        ("fsync", "*.log"),
+        ("fsync_dir", "*"),
+    ],
+)
+def test_follower_whose_flush_has_failed_does_not_claim_the_batch(operation, path):
+    """Its directory is offline then, and no fetch may say that the batch is on its disk."""
+    world = ReplicaWorld(topic_settings={"flush.messages": "1"})
+    world.create()
+    world.advance(1_000)
+    world.disks[2].fail(operation, path, times=1_000)
+    answers = world.append(1, b"a", timeout_ms=60_000)
+    world.advance(LAG_MS // 2)  # later it is no longer in sync, and nobody waits for it
+
+    log = world.brokers[2].log()
+    assert (log.log_end_offset, log.recovery_point) == (1, 0)
+    assert world.brokers[1].log().high_watermark == 0
+    assert answers == []
+    world.close()
