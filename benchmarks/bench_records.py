@@ -14,7 +14,15 @@ from typing import Any
 import aiokafka.record.default_records as aiokafka_records
 import kafka.record.default_records as kafka_python_records
 
-from ottla.record import columns, kernel, plain_compaction, plain_kernel, rows
+from ottla.record import (
+    columns,
+    kernel,
+    plain_compaction,
+    plain_decoding,
+    plain_encoding,
+    plain_survey,
+    rows,
+)
 from ottla.record.batch_builder import BatchBuilder, build_batch, build_batch_of_values
 from ottla.record.columnar import decode_columns
 from ottla.record.compression import CompressionType
@@ -43,7 +51,7 @@ def million_per_second(call: Callable[[], object], count: int) -> float:
 def plain_loops() -> Iterator[None]:
     """Ottla as it is where nothing could be compiled."""
     compiled: dict[str, Any] = {name: getattr(kernel, name) for name in kernel.__all__}
-    modules = (plain_kernel, plain_compaction, columns, rows)
+    modules = plain_encoding, plain_decoding, plain_survey, plain_compaction, columns, rows
     for name in compiled.keys() - {"COMPILED"}:
         setattr(kernel, name, next(getattr(one, name) for one in modules if hasattr(one, name)))
     try:
@@ -125,7 +133,7 @@ def values(size: int) -> list[bytes]:
     return [VALUE] * size
 
 
-def records(size: int) -> list[plain_kernel.NewRecord]:
+def records(size: int) -> list[plain_encoding.NewRecord]:
     return [(NOW, None, VALUE, ())] * size
 
 

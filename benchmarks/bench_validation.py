@@ -34,9 +34,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks.bench_records import million_per_second
 from ottla.protocol.header import encode_request
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.record import kernel, plain_kernel
+from ottla.record import kernel
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
+from ottla.record.plain_encoding import NewRecord
+from ottla.record.plain_survey import survey_records
 from ottla.record.record_batch import BATCH_OVERHEAD, RecordBatch
 from ottla.testing.processes import BrokerProcess
 
@@ -51,7 +53,7 @@ SIZES = (1, 150, 8_000)
 KEPT = {"segment.bytes": "67108864", "retention.bytes": "67108864", "file.delete.delay.ms": "0"}
 
 
-def equal_rows(count: int) -> list[plain_kernel.NewRecord]:
+def equal_rows(count: int) -> list[NewRecord]:
     """Values of 100 bytes, fifty in a millisecond."""
     now = int(time.time() * 1000)
     return [
@@ -60,7 +62,7 @@ def equal_rows(count: int) -> list[plain_kernel.NewRecord]:
     ]
 
 
-def uneven_rows(count: int) -> list[plain_kernel.NewRecord]:
+def uneven_rows(count: int) -> list[NewRecord]:
     """Keys, and values of 60 to 139 bytes."""
     rows = equal_rows(count)
     return [
@@ -77,7 +79,7 @@ def frame(batch: bytes) -> bytes:
 
 
 class Kind(NamedTuple):
-    """A broker's program, and whether it uses the plain kernel."""
+    """A broker's program, and whether it uses the plain loops."""
 
     module: str
     is_pure: bool
@@ -171,7 +173,7 @@ def compare_all(pair: list[BrokerProcess]) -> None:
             compare(pair, codec.label, build_batch(equal_rows(size), codec), size)
 
 
-def produce(broker: BrokerProcess, rows: list[plain_kernel.NewRecord], codec: str) -> float:
+def produce(broker: BrokerProcess, rows: list[NewRecord], codec: str) -> float:
     """Records a second of a librdkafka producer with its own settings."""
     servers = broker.bootstrap_servers
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "compression.type": codec})
@@ -230,7 +232,7 @@ def compare_loops() -> None:
         data = {size: build_batch(kind(size)) for size in SIZES}
         loops = {
             "compiled": lambda raw, batch: kernel.survey_records(batch, raw, BATCH_OVERHEAD),
-            "plain": lambda raw, batch: plain_kernel.survey_records(batch, raw, BATCH_OVERHEAD),
+            "plain": lambda raw, batch: survey_records(batch, raw, BATCH_OVERHEAD),
             "lengths only": lambda raw, _: read_lengths(raw),
             "kafka-python": lambda raw, _: read_with_kafka_python(raw),
         }

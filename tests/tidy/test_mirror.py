@@ -41,7 +41,8 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/record/test_kernel.py",
         "the same tests run on each kernel, plain and compiled",
-        "record/plain_kernel record/plain_compaction record/native_kernel record/native_compaction",
+        "record/plain_encoding record/plain_decoding record/plain_survey record/plain_compaction "
+        "record/native_kernel record/native_compaction",
     ),
     Elsewhere(
         "tests/unit/record/test_columnar.py",

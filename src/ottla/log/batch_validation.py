@@ -11,7 +11,7 @@ from __future__ import annotations
 from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
 from ottla.record import kernel
 from ottla.record.compression import MAX_DECOMPRESSED_BYTES
-from ottla.record.plain_kernel import RecordSurvey
+from ottla.record.plain_survey import RecordSurvey
 from ottla.record.record import (
     COMPRESSION_MASK,
     CONTROL_FLAG,

@@ -24,11 +24,12 @@ from ottla.log.batch_validation import MAX_NAMED_RECORDS, validate_batch, valida
 from ottla.record import kernel
 from ottla.record.batch_builder import recompress
 from ottla.record.compression import MAX_DECOMPRESSED_BYTES, CompressionType
-from ottla.record.plain_kernel import MIN_RECORD_BYTES, RecordSurvey
+from ottla.record.plain_survey import RecordSurvey
 from ottla.record.record import (
     COMPRESSION_MASK,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
+    MIN_RECORD_BYTES,
     DecompressionLimitError,
 )
 from ottla.record.record_batch import (

@@ -15,7 +15,7 @@ from ottla.record.control_record import (
     EndTransactionMarker,
 )
 from ottla.record.kernel import crc32c
-from ottla.record.plain_kernel import NewRecord
+from ottla.record.plain_encoding import NewRecord
 from ottla.record.record import (
     COMPRESSION_MASK,
     CONTROL_FLAG,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.record.plain_kernel import decode_records
+from ottla.record.plain_decoding import decode_records
 from ottla.record.record import BatchHeader, Record
 
 if TYPE_CHECKING:

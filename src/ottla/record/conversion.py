@@ -26,7 +26,7 @@ from ottla.record.legacy import (
     parse_message,
 )
 from ottla.record.legacy_lz4 import compress_lz4
-from ottla.record.plain_kernel import NewRecord
+from ottla.record.plain_encoding import NewRecord
 from ottla.record.record import (
     LOG_APPEND_TIME_FLAG,
     CorruptRecordError,

@@ -45,9 +45,10 @@ def _use_compiled() -> bool:
     )
 
 
-if not TYPE_CHECKING and _use_compiled():
+COMPILED = _use_compiled()
+
+if COMPILED and not TYPE_CHECKING:
     from ottla.record.native_kernel import (
-        COMPILED,
         decode_consumer_records,
         decode_records,
         encode_records,
@@ -55,14 +56,9 @@ if not TYPE_CHECKING and _use_compiled():
         survey_records,
     )
 else:
-    from ottla.record.plain_kernel import (
-        COMPILED,
-        decode_consumer_records,
-        decode_records,
-        encode_records,
-        encode_values,
-        survey_records,
-    )
+    from ottla.record.plain_decoding import decode_consumer_records, decode_records
+    from ottla.record.plain_encoding import encode_records, encode_values
+    from ottla.record.plain_survey import survey_records
 
 if TYPE_CHECKING:
     from ottla.record.columns import ColumnBuilder

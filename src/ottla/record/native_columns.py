@@ -27,7 +27,7 @@ from cython.cimports.ottla.record.native_kernel import (
     start_reading,
 )
 
-from ottla.record import columns, plain_kernel
+from ottla.record import columns, plain_decoding
 
 MAX_TIMESTAMP_MS = cython.declare(cython.longlong, columns.MAX_TIMESTAMP_MS)
 
@@ -264,7 +264,7 @@ class ColumnBuilder:
         finally:
             PyBuffer_Release(cython.address(buffer))
         if not is_at_end(cython.address(reader)):
-            plain_kernel.decode_records(batch, payload)
+            plain_decoding.decode_records(batch, payload)
             raise AssertionError(f"only the compiled kernel refuses {batch!r}")
 
     @cython.cfunc

@@ -17,11 +17,10 @@ from cython.cimports.libc.string import memcpy
 from cython.cimports.ottla.record.native_cursor import BufferView, Fields, Reader, Table
 from cython.cimports.ottla.record.native_kernel import is_at_end, read_next, start_reading
 
-from ottla.record import plain_kernel
+from ottla.record import plain_decoding
 from ottla.record.plain_compaction import ENTRY_BYTES, SECRET_BYTES, KeptRecords
 from ottla.record.record import NO_TIMESTAMP
 
-COMPILED = cython.compiled
 # "somepseudorandomlygeneratedbytes", which SipHash begins with
 SIP_0 = cython.declare(cython.ulonglong, 0x736F6D6570736575)
 SIP_1 = cython.declare(cython.ulonglong, 0x646F72616E646F6D)
@@ -132,7 +131,7 @@ def find_entry(
 @cython.cfunc
 def refuse(batch, payload) -> cython.int:
     """Raise the error of a batch with malformed records."""
-    plain_kernel.decode_records(batch, payload)
+    plain_decoding.decode_records(batch, payload)
     raise AssertionError(f"{batch!r} is malformed for the compiled loops only")
 
 

@@ -1,12 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True, annotation_typing=True
 # mypy: ignore-errors
-"""The loops over records for the compiler: the same functions as in `plain_kernel`, and as strict.
+"""The loops over records for the compiler: the functions of the plain loops, and as strict.
 
 This is Cython in pure Python mode. It is imported compiled or not at all (`kernel` sees to it).
 Every byte is read through a `Cursor`, which knows where the bytes end: a read that would pass the
 end, or a value that cannot be, marks the cursor as bad, and nothing more is read through it.
-Anything unusual is left to `plain_kernel`, which also makes the messages of errors.
+Anything unusual is left to the plain loops (`plain_encoding`, `plain_decoding`, `plain_survey`),
+which also make the messages of errors.
 The types are C's, which Cython checks and mypy cannot.
 """
 
@@ -35,12 +36,11 @@ from cython.cimports.ottla.record.native_cursor import (
     Survey,
 )
 
-from ottla.record import plain_kernel
+from ottla.record import plain_decoding, plain_encoding, plain_survey
 from ottla.record.consumer_record import ConsumerRecord, TimestampType
-from ottla.record.plain_kernel import RecordSurvey
+from ottla.record.plain_survey import RecordSurvey
 from ottla.record.record import Record
 
-COMPILED = cython.compiled
 INT64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 FAR = cython.declare(cython.longlong, 1 << 62)
 MIN_RECORD_BYTES = cython.declare(cython.longlong, 7)
@@ -101,7 +101,7 @@ def start_reading(
     reader: cython.pointer(Reader), batch, data: cython.p_uchar, size: cython.Py_ssize_t
 ) -> cython.int:
     """Set a reader to the first record of a batch."""
-    plain_kernel.check_count(batch, size)
+    batch.check_count(size)
     reader.cursor.at = data
     reader.cursor.end = data + size
     reader.cursor.bad = False
@@ -274,18 +274,18 @@ def set_item(record, index: cython.Py_ssize_t, item) -> cython.void:
 
 
 def decode_records(batch, payload) -> list:
-    """See `plain_kernel.decode_records`."""
+    """See `plain_decoding.decode_records`."""
     records = decode_list(batch, payload, None)
-    return plain_kernel.decode_records(batch, payload) if records is None else records
+    return plain_decoding.decode_records(batch, payload) if records is None else records
 
 
 def decode_consumer_records(batch, payload, topic: str, partition: int) -> list:
-    """See `plain_kernel.decode_consumer_records`."""
+    """See `plain_decoding.decode_consumer_records`."""
     timestamp_type = TimestampType(batch.is_log_append_time)
     place = topic, partition, timestamp_type, batch.partition_leader_epoch
     records = decode_list(batch, payload, place)
     if records is None:
-        return plain_kernel.decode_consumer_records(batch, payload, topic, partition)
+        return plain_decoding.decode_consumer_records(batch, payload, topic, partition)
     return records
 
 
@@ -324,7 +324,7 @@ def decode_list(batch, payload, place: tuple | None):
 
 
 def survey_records(batch, payload, start: cython.Py_ssize_t = 0):
-    """See `plain_kernel.survey_records`."""
+    """See `plain_survey.survey_records`."""
     buffer = cython.declare(BufferView)
     reader = cython.declare(Reader)
     survey = cython.declare(Survey)
@@ -349,7 +349,7 @@ def survey_records(batch, payload, start: cython.Py_ssize_t = 0):
     finally:
         PyBuffer_Release(cython.address(buffer))
     if not is_at_end(cython.address(reader)):
-        plain_kernel.refuse_record(
+        plain_survey.refuse_record(
             batch, payload, start, position, survey.index, reader.previous_delta
         )
     return make_survey(cython.address(reader), cython.address(survey))
@@ -360,7 +360,7 @@ def survey_records(batch, payload, start: cython.Py_ssize_t = 0):
 def make_survey(reader: cython.pointer(Reader), survey: cython.pointer(Survey)):
     """A RecordSurvey as its class would make it, without a call of its constructor."""
     if survey.index == 0:
-        return plain_kernel.EMPTY_SURVEY
+        return plain_survey.EMPTY_SURVEY
     made = PyType_GenericAlloc(cython.cast(cython.pointer(PyTypeObject), RecordSurvey), 4)
     set_item(made, 0, survey.min_timestamp)
     set_item(made, 1, survey.max_timestamp)
@@ -385,7 +385,7 @@ def start_survey(
         or reader.count_left * MIN_RECORD_BYTES > size
         or not fits(reader.base_offset, reader.last_delta)
     ):
-        plain_kernel.check_count(batch, size)
+        batch.check_count(size)
     reader.cursor.at = data
     reader.cursor.end = data + size
     reader.cursor.bad = False
@@ -580,19 +580,19 @@ def write_bytes(at: cython.p_uchar, data: bytes | None, size: cython.Py_ssize_t)
 
 
 def encode_records(records) -> tuple:
-    """See `plain_kernel.encode_records`."""
+    """See `plain_encoding.encode_records`."""
     encoded: tuple = None
     if records:
         try:
             encoded = encode_list(list(records))
         except OverflowError:
-            pass  # a timestamp beyond 64 bits, which the plain kernel refuses by name
-    return plain_kernel.encode_records(records) if encoded is None else encoded
+            pass  # a timestamp beyond 64 bits, which the plain loop refuses by name
+    return plain_encoding.encode_records(records) if encoded is None else encoded
 
 
 @cython.cfunc
 def encode_list(records: list) -> tuple:
-    """The records section and its timestamps, or None where the plain kernel must look closer."""
+    """The records section and its timestamps, or None where the plain loop must look closer."""
     out: bytearray = bytearray(64 * len(records) + 64)
     used: cython.Py_ssize_t = 0
     index = cython.declare(cython.Py_ssize_t)
@@ -625,7 +625,7 @@ def encode_list(records: list) -> tuple:
 
 
 def encode_values(values):
-    """See `plain_kernel.encode_values`."""
+    """See `plain_encoding.encode_values`."""
     items: list = list(values)
     out: bytearray = bytearray(64 * len(items) + 64)
     used: cython.Py_ssize_t = 0
@@ -633,7 +633,7 @@ def encode_values(values):
     for index in range(len(items)):
         value = items[index]
         if not isinstance(value, bytes):
-            return plain_kernel.encode_values(values)
+            return plain_encoding.encode_values(values)
         used = put_record(out, used, 0, index, None, value, NO_HEADERS)
     PyByteArray_Resize(out, used)
     return out
@@ -694,7 +694,7 @@ def encode_headers(headers) -> bytes:
     at = cython.declare(cython.p_uchar)
     for key, value in headers:
         if not (isinstance(key, str) and (value is None or isinstance(value, bytes))):
-            return plain_kernel.encode_headers(headers)
+            return plain_encoding.encode_headers(headers)
         items.append(cython.cast(str, key).encode("utf-8"))
         items.append(value)
     size = varint_size(len(items) // 2)

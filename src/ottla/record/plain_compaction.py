@@ -14,7 +14,7 @@ from hashlib import blake2b
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.record.plain_kernel import decode_records
+from ottla.record.plain_decoding import decode_records
 from ottla.record.record import BatchHeader, decode_varint, decode_varlong, encode_varint
 from ottla.structs import NO_TIMESTAMP
 

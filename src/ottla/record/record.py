@@ -29,6 +29,8 @@ CONTROL_FLAG: Final = 0x20
 DELETE_HORIZON_FLAG: Final = 0x40
 
 _MAX_SEQUENCE = 2**31 - 1
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+MIN_RECORD_BYTES = 7
 
 
 class Record(NamedTuple):
@@ -124,6 +126,33 @@ class BatchHeader:
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & _MAX_SEQUENCE
+
+    def check_count(self, payload_size: int) -> None:
+        """Refuse a count or a last offset that cannot be true, before memory is sized by it."""
+        count = self.record_count
+        if count < 0 or count * MIN_RECORD_BYTES > payload_size:
+            raise CorruptRecordError(
+                f"the batch at offset {self.base_offset} says that it has {count} records, "
+                f"in {payload_size} bytes"
+            )
+        if not INT64_MIN <= self.last_offset <= INT64_MAX:
+            raise CorruptRecordError(
+                f"the last offset delta {self.last_offset_delta} of the batch at offset "
+                f"{self.base_offset} leads past 64 bits"
+            )
+
+    def corrupt_record(self, index: int, what: str) -> CorruptRecordError:
+        """The error for record number `index`."""
+        return CorruptRecordError(
+            f"record {index} of the batch at offset {self.base_offset}: {what}"
+        )
+
+    def garbage(self, size: int) -> CorruptRecordError:
+        """The error for bytes behind the last record."""
+        return CorruptRecordError(
+            f"the batch at offset {self.base_offset} has {size} bytes of garbage "
+            f"behind its {self.record_count} records"
+        )
 
 
 def encode_varint(value: int) -> bytes:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.record.columns import MAX_COLUMN_BYTES
 from ottla.record.compression import CompressionType
 from ottla.record.murmur import TO_POSITIVE, murmur2
-from ottla.record.plain_kernel import encode_headers
+from ottla.record.plain_encoding import encode_headers
 from ottla.record.record import HEADER_OVERHEAD as HEADER_OVERHEAD  # the compiled one takes it here
 from ottla.record.record import encode_varint
 

@@ -11,7 +11,14 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.record import columns, kernel, plain_kernel, record_batch
+from ottla.record import (
+    columns,
+    kernel,
+    plain_decoding,
+    plain_encoding,
+    plain_survey,
+    record_batch,
+)
 from ottla.record.batch_builder import BatchBuilder, build_batch
 from ottla.record.compression import CompressionType, compress, decompress
 from ottla.record.record import CorruptRecordError, encode_varint
@@ -121,11 +128,11 @@ def test_any_bytes_are_batches_or_refused(junk):
 @given(records)
 def test_kernels_write_the_same(items):
     """Compiled and plain loops make the same bytes."""
-    compiled, plain = kernel.encode_records(items), plain_kernel.encode_records(items)
+    compiled, plain = kernel.encode_records(items), plain_encoding.encode_records(items)
     values = [value for _, _, value, _ in items]
 
     assert as_bytes(compiled) == as_bytes(plain)
-    assert bytes(kernel.encode_values(values)) == bytes(plain_kernel.encode_values(values))
+    assert bytes(kernel.encode_values(values)) == bytes(plain_encoding.encode_values(values))
 
 
 @needs_compiled_kernel
@@ -136,13 +143,13 @@ def test_kernels_read_the_same(items, changes, start):
     changed = mutated(build_batch(items), changes, start)
     batch, payload = RecordBatch(changed), bytes(changed[BATCH_OVERHEAD:])
 
-    decoders = (
-        ("decode_records", ()),
-        ("decode_consumer_records", ("pages", 5)),
-        ("survey_records", ()),
+    loops = (
+        (plain_decoding.decode_records, ()),
+        (plain_decoding.decode_consumer_records, ("pages", 5)),
+        (plain_survey.survey_records, ()),
     )
-    for name, place in decoders:
-        compiled, plain = getattr(kernel, name), getattr(plain_kernel, name)
+    for plain, place in loops:
+        compiled = getattr(kernel, plain.__name__)
         expected = outcome(lambda loop=plain, place=place: loop(batch, payload, *place))
         assert outcome(lambda loop=compiled, place=place: loop(batch, payload, *place)) == expected
     for with_headers in (True, False):
@@ -171,9 +178,9 @@ def test_kernels_survey_equal_records_the_same(equal, changes, start):
     times = [1_700_000_000_000 + deltas[n % len(deltas)] for n in range(count)]
     whole = build_batch([(time, key, value, ()) for time in times])
     changed = mutated(whole, changes, start)
-    batch, plain = RecordBatch(changed), plain_kernel.survey_records
+    batch, plain = RecordBatch(changed), plain_survey.survey_records
 
-    expected = outcome(lambda: plain_kernel.decode_records(batch, changed[BATCH_OVERHEAD:]))
+    expected = outcome(lambda: plain_decoding.decode_records(batch, changed[BATCH_OVERHEAD:]))
     found = outcome(lambda: plain(batch, changed, BATCH_OVERHEAD))
     if isinstance(expected, str):
         assert isinstance(found, str)  # of two flaws in a record, either may be named
@@ -265,9 +272,9 @@ def batch_of_shapes(
 
 
 def survey_one_by_one(batch: RecordBatch, payload: bytes) -> object:
-    """What the plain kernel finds without its quick loops."""
-    plain_kernel.check_count(batch, len(payload))
-    survey = plain_kernel._Survey(batch, payload)
+    """What the plain survey finds without its quick loops."""
+    batch.check_count(len(payload))
+    survey = plain_survey._Survey(batch, payload)
     survey.quick_end = 0
     return survey.run()
 
@@ -286,7 +293,7 @@ def test_kernels_survey_mixed_shapes_the_same(first, runs, odd, changes, whole):
     payload = bytes(mutated(records, changes))[: round(whole * len(records))]
 
     expected = outcome(lambda: survey_one_by_one(batch, payload))
-    assert outcome(lambda: plain_kernel.survey_records(batch, payload)) == expected
+    assert outcome(lambda: plain_survey.survey_records(batch, payload)) == expected
     assert outcome(lambda: kernel.survey_records(batch, payload)) == expected
 
 
@@ -300,13 +307,13 @@ def test_kernels_survey_many_records_the_same(count, step_ms):
     expected = (0, (count - 1) * step_ms, batch.last_offset if step_ms else 0, count)
 
     assert kernel.survey_records(batch, data, BATCH_OVERHEAD) == expected
-    assert plain_kernel.survey_records(batch, data, BATCH_OVERHEAD) == expected
+    assert plain_survey.survey_records(batch, data, BATCH_OVERHEAD) == expected
     for position in range(len(data) - 400, len(data), 17):
         changed = bytearray(data)
         changed[position] ^= 3
         found = [
             outcome(lambda loop=loop, bad=changed: loop(batch, bad, BATCH_OVERHEAD))
-            for loop in (kernel.survey_records, plain_kernel.survey_records)
+            for loop in (kernel.survey_records, plain_survey.survey_records)
         ]
         assert found[0] == found[1]
 

@@ -1,20 +1,28 @@
 """What several tests of records share: hand-made batches, and both kernels."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from ottla.record import columns, kernel, plain_kernel
+from ottla.record import columns, kernel, plain_decoding, plain_encoding, plain_survey
 
-KERNELS = [plain_kernel, kernel] if kernel.COMPILED else [plain_kernel]
-BUILDERS = {plain_kernel: columns.ColumnBuilder, kernel: kernel.ColumnBuilder}
+PLAIN = SimpleNamespace(
+    encode_records=plain_encoding.encode_records,
+    encode_values=plain_encoding.encode_values,
+    decode_records=plain_decoding.decode_records,
+    decode_consumer_records=plain_decoding.decode_consumer_records,
+    survey_records=plain_survey.survey_records,
+    ColumnBuilder=columns.ColumnBuilder,
+)
 
 
-@pytest.fixture(params=KERNELS, ids=lambda module: "compiled" if module.COMPILED else "plain")
+@pytest.fixture(params=["plain", "compiled"] if kernel.COMPILED else ["plain"])
 def loops(request):
-    """The plain kernel, and the compiled one where it has been built."""
-    return request.param
+    """The plain loops, and the compiled ones where they have been built."""
+    return kernel if request.param == "compiled" else PLAIN
 
 
 @pytest.fixture
 def column_builder(loops):
-    """The column builder that goes with the kernel."""
-    return BUILDERS[loops]
+    """The column builder that goes with the loops."""
+    return loops.ColumnBuilder

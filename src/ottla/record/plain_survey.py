@@ -1,40 +1,24 @@
-"""The loops over records in plain Python: always there, and the reference for the compiled ones.
+"""Every record of a batch checked, and the facts about them all, in plain Python; see `kernel`.
 
-They are tuned for CPython: one-byte and two-byte varints are read in place, and anything rarer goes
-to `decode_varint`. They also make every error's message: the compiled loops only find that a batch
-is malformed, and leave the message to the plain ones.
+It is tuned for CPython: no record is made, and records that lie at equal distances are checked
+many at once.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cache
-from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
-from ottla.record.consumer_record import ConsumerRecord, placed
-from ottla.record.record import (
-    BatchHeader,
-    CorruptRecordError,
-    FieldsOfRecord,
-    Record,
-    RecordHeaders,
-    decode_varint,
-    decode_varlong,
-    encode_varint,
-)
+from ottla.record.plain_decoding import FAR, decode_one
+from ottla.record.plain_encoding import HIGH_BYTES, LOW_BYTES, SMALL, VARINTS
+from ottla.record.record import BatchHeader, CorruptRecordError, decode_varint
 from ottla.structs import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-COMPILED = False
-MIN_RECORD_BYTES = 7
-INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
-
-# The parts of a record from a producer: timestamp in ms, key, value, headers.
-NewRecord: TypeAlias = tuple[int, bytes | None, bytes | None, RecordHeaders]
 # See `_layout`.
 _Reader: TypeAlias = Callable[[bytes, int], tuple[int, bytes, bytes, int, int]]
 _Layout: TypeAlias = tuple[_Reader, _Reader, int, int, int]
@@ -49,27 +33,14 @@ class RecordSurvey(NamedTuple):
     null_key_count: int
 
 
-_SMALL = 8192
-# For `_Survey`: the first and the second byte of the varints of 64 to 8191, which repeat every
-# 8192, and how many offset deltas have varints of at most three bytes. Each process builds them.
-_LOW_BYTES = bytes(range(0x80, 0x100, 2)) * (_SMALL // 64)
-_HIGH_BYTES = b"".join(bytes((high,)) * 64 for high in range(_SMALL // 64))
-# The varints of 0 to 8191, in one byte and in two.
-_VARINTS = [bytes((raw,)) for raw in range(0, 0x80, 2)]
-_VARINTS += map(bytes, zip(_LOW_BYTES[64:], _HIGH_BYTES[64:], strict=True))
-_NULL = encode_varint(-1)
-_NO_HEADERS = encode_varint(0)
-# The largest raw (zig-zag) varint of two bytes, and timestamps too far off to add such a delta to.
-_SHORT_RAW = 2 * _SMALL - 1
-_FAR = 1 << 62
+EMPTY_SURVEY = RecordSurvey(NO_TIMESTAMP, NO_TIMESTAMP, -1, 0)
 
-# More for `_Survey`.
 _WITHOUT_TOP_BIT = bytes(byte & 0x7F for byte in range(256))
 _WITH_TOP_BIT = bytes(byte | 0x80 for byte in range(256))
 _TOPPED = bytes(range(128, 256))
 _QUICK_RECORDS = 1 << 20
-# Its two quick loops: how many records they take at once, and the longest varints of timestamps
-# that they read.
+# The two quick loops of `_Survey`: how many records they take at once, and the longest varints of
+# timestamps that they read.
 _EQUAL_AT_ONCE, _SHORT_AT_ONCE = 2048, 256
 _EQUAL_TIME_BYTES, _SHORT_TIME_BYTES = 4, 5
 # How many records of equal size are worth a try, and for how many records the next try is put off
@@ -82,102 +53,6 @@ _OTHER_KEY = -1
 _NEVER = 1 << 64
 _NOWHERE = 1 << 62
 
-EMPTY_SURVEY = RecordSurvey(NO_TIMESTAMP, NO_TIMESTAMP, -1, 0)
-
-
-def encode_records(records: Sequence[NewRecord]) -> tuple[Buffer, int, int]:
-    """The records section of a batch, and the base and the maximum timestamp of its header."""
-    if not records:
-        return b"", NO_TIMESTAMP, NO_TIMESTAMP
-    base_timestamp = max_timestamp = records[0][0]
-    parts: list[bytes] = []
-    append, varints, small = parts.append, _VARINTS, _SMALL
-    for offset_delta, (timestamp, key, value, headers) in enumerate(records):
-        if timestamp > max_timestamp:
-            max_timestamp = timestamp
-        delta = timestamp - base_timestamp
-        prefix = b"\x00%b%b%b%b" % (
-            varints[delta] if 0 <= delta < small else _encode_delta(timestamp, base_timestamp),
-            varints[offset_delta] if offset_delta < small else encode_varint(offset_delta),
-            _NULL if key is None else _sized(key),
-            _NULL if value is None else _size(value),
-        )
-        suffix = encode_headers(headers) if headers else _NO_HEADERS
-        length = len(prefix) + len(suffix) + len(value or b"")
-        append(varints[length] if length < small else encode_varint(length))
-        append(prefix)
-        if value:
-            append(value)
-        append(suffix)
-    return b"".join(parts), base_timestamp, max_timestamp
-
-
-def encode_values(values: Iterable[bytes | None]) -> Buffer:
-    """The records section for values only: no keys, no headers, all of the same timestamp."""
-    return encode_records([(0, None, value, ()) for value in values])[0]
-
-
-def _encode_delta(timestamp: int, base_timestamp: int) -> bytes:
-    delta = timestamp - base_timestamp
-    for number in (timestamp, base_timestamp, delta):
-        if not INT64_MIN <= number <= INT64_MAX:
-            raise ValueError(
-                f"timestamp {timestamp} in a batch that begins at {base_timestamp}: "
-                f"{number} does not fit into 64 bits"
-            )
-    return encode_varint(delta)
-
-
-def _size(data: bytes) -> bytes:
-    size = len(data)
-    return _VARINTS[size] if size < _SMALL else encode_varint(size)
-
-
-def _sized(data: bytes) -> bytes:
-    return _size(data) + data
-
-
-def encode_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
-    parts = [b""]
-    for key, value in headers:
-        parts.append(_sized(key.encode()))
-        parts.append(_NULL if value is None else _sized(value))
-    parts[0] = encode_varint(len(parts) // 2)
-    return b"".join(parts)
-
-
-def decode_records(batch: BatchHeader, payload: Buffer) -> list[Record]:
-    """Every record of a batch, whose uncompressed records section is `payload`."""
-    return list(map(tuple.__new__, repeat(Record), _decode(batch, payload)))
-
-
-def _decode(batch: BatchHeader, payload: Buffer) -> list[FieldsOfRecord]:
-    data = bytes(payload)
-    check_count(batch, len(data))
-    records: list[FieldsOfRecord] = []
-    position = 0
-    try:
-        while len(records) < batch.record_count:
-            position = _decode_short_records(batch, data, position, records)
-            if len(records) < batch.record_count:
-                previous_delta = records[-1][0] - batch.base_offset if records else -1
-                record, position = _decode_record(batch, data, position, previous_delta)
-                records.append(record)
-    except IndexError:
-        raise corrupt(batch, len(records), "the bytes end in the middle of it") from None
-    except CorruptRecordError as error:
-        raise corrupt(batch, len(records), error.message) from None
-    if position != len(data):
-        raise _garbage(batch, len(data) - position)
-    return records
-
-
-def decode_consumer_records(
-    batch: BatchHeader, payload: Buffer, topic: str, partition: int
-) -> list[ConsumerRecord]:
-    """The same with their place, as consumers return them."""
-    return placed(_decode(batch, payload), batch, topic, partition)
-
 
 def survey_records(batch: BatchHeader, payload: Buffer, start: int = 0) -> RecordSurvey:
     """Check every record, and sum up the facts about all of them that a leader needs.
@@ -185,7 +60,7 @@ def survey_records(batch: BatchHeader, payload: Buffer, start: int = 0) -> Recor
     The records section is `payload` from `start` on. No record is made, however many there are.
     """
     data = _section(payload, start)
-    check_count(batch, len(data))
+    batch.check_count(len(data))
     return _Survey(batch, data).run() if batch.record_count or data else EMPTY_SURVEY
 
 
@@ -203,9 +78,9 @@ def refuse_record(
     """
     data = _section(payload, start)
     if index == batch.record_count:
-        raise _garbage(batch, len(data) - position)
+        raise batch.garbage(len(data) - position)
     _check_attributes(batch, data, position, index)
-    _decode_one(batch, data, position, index, previous_delta)
+    decode_one(batch, data, position, index, previous_delta)
     raise AssertionError(f"record {index} of {batch} is as it should be")
 
 
@@ -249,7 +124,7 @@ class _Survey:
         self.min_delta, self.max_delta, self.max_offset_delta = _NEVER, -_NEVER, 0
         # The quick loops take records with consecutive offsets, up to this one.
         self.quick_end = min(batch.record_count, batch.last_offset_delta + 1, _QUICK_RECORDS)
-        if is_append_time or not -_FAR <= self.timestamp <= _FAR:
+        if is_append_time or not -FAR <= self.timestamp <= FAR:
             self.quick_end = 0
         # Where records of equal size are looked for next, and how long not after that.
         self.next_try = 0 if self.quick_end >= _EQUAL_RECORDS else _NEVER
@@ -264,7 +139,7 @@ class _Survey:
                 continue
             self._skip_record()
         if self.position != size:
-            raise _garbage(self.batch, size - self.position)
+            raise self.batch.garbage(size - self.position)
         return RecordSurvey(
             self.timestamp + self.min_delta,
             self.timestamp + self.max_delta,
@@ -276,7 +151,7 @@ class _Survey:
         """Skip any record; CorruptRecordError if it is malformed."""
         batch = self.batch
         _check_attributes(batch, self.data, self.position, self.index)
-        record, self.position = _decode_one(
+        record, self.position = decode_one(
             batch, self.data, self.position, self.index, self.previous_delta
         )
         self.previous_delta = record.offset - batch.base_offset
@@ -507,19 +382,19 @@ def _steps() -> list[int]:
 
 def _offset_size(index: int) -> int:
     """How many bytes the varint of an offset delta takes."""
-    return 1 if index < 64 else 2 if index < _SMALL else 3
+    return 1 if index < 64 else 2 if index < SMALL else 3
 
 
 def _offset_varints(index: int, end: int) -> Iterable[bytes]:
     """The varints of the offset deltas from `index` to below `end`, at most `_offset_limit`."""
-    if index < _SMALL:
-        return _VARINTS[index:end]
+    if index < SMALL:
+        return VARINTS[index:end]
     return map(bytes, zip(*_offset_columns(index, end - index), strict=True))
 
 
 def _offset_limit(index: int) -> int:
     """Where the run of offset deltas ends whose varints differ only in their first two bytes."""
-    return 64 if index < 64 else index - index % _SMALL + _SMALL
+    return 64 if index < 64 else index - index % SMALL + SMALL
 
 
 def _offset_columns(index: int, count: int) -> list[bytes]:
@@ -527,13 +402,13 @@ def _offset_columns(index: int, count: int) -> list[bytes]:
 
     They must not reach beyond `_offset_limit`.
     """
-    first = index % _SMALL
-    low, high = _LOW_BYTES[first : first + count], _HIGH_BYTES[first : first + count]
+    first = index % SMALL
+    low, high = LOW_BYTES[first : first + count], HIGH_BYTES[first : first + count]
     if index < 64:
         return [low.translate(_WITHOUT_TOP_BIT)]
-    if index < _SMALL:
+    if index < SMALL:
         return [low, high]
-    return [low, high.translate(_WITH_TOP_BIT), bytes((index // _SMALL,)) * count]
+    return [low, high.translate(_WITH_TOP_BIT), bytes((index // SMALL,)) * count]
 
 
 def _skip_short_headers(data: bytes, at: int, end: int) -> int:
@@ -552,70 +427,6 @@ def _skip_short_headers(data: bytes, at: int, end: int) -> int:
     return at
 
 
-def _decode_short_records(
-    batch: BatchHeader, data: bytes, position: int, records: list[FieldsOfRecord]
-) -> int:
-    """Decode records up to one with a longer varint or with a flaw, and return where that starts.
-
-    Almost all records have varints of one or two bytes. A varint that is read here as two bytes
-    comes out above `_SHORT_RAW` if a third one follows.
-    """
-    if not -_FAR <= batch.base_timestamp <= _FAR:
-        return position
-    base_offset, base_timestamp = batch.base_offset, batch.base_timestamp
-    append_time = batch.max_timestamp if batch.is_log_append_time else None
-    delta_limit = batch.last_offset_delta << 1
-    previous = (records[-1][0] - base_offset) << 1 if records else -1
-    append, size = records.append, len(data)
-    try:
-        for _ in range(batch.record_count - len(records)):
-            length = data[position]
-            at = position + 1
-            if length > 127:
-                length += (data[at] << 7) - 128
-                at += 1
-            end = at + (length >> 1)
-            time = data[at + 1]
-            at += 2
-            if time > 127:
-                time += (data[at] << 7) - 128
-                at += 1
-            delta = data[at]
-            at += 1
-            if delta > 127:
-                delta += (data[at] << 7) - 128
-                at += 1
-            key, at = _decode_short_bytes(data, at)
-            value, at = _decode_short_bytes(data, at)
-            if at >= end or (length | time | delta) > _SHORT_RAW or (length | delta) & 1:
-                return position
-            headers, at = _decode_headers(data, at, end) if data[at] else ((), at + 1)
-            if at != end or end > size or not previous < delta <= delta_limit:
-                return position
-            previous = delta
-            if append_time is None:
-                timestamp = base_timestamp + ((time >> 1) ^ -(time & 1))
-            else:
-                timestamp = append_time
-            append((base_offset + (delta >> 1), timestamp, key, value, headers))
-            position = end
-    except IndexError:
-        return position
-    return position
-
-
-def _decode_short_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
-    size = data[at]
-    at += 1
-    if size == 1:
-        return None, at
-    if size > 127:
-        size += (data[at] << 7) - 128
-        at += 1
-    end = at + (size >> 1)
-    return data[at:end], len(data) if size & 1 or size > 16383 else end
-
-
 def _check_attributes(batch: BatchHeader, data: bytes, position: int, index: int) -> None:
     """Refuse attributes of a record: none are defined, and some clients do not expect them."""
     try:
@@ -624,102 +435,6 @@ def _check_attributes(batch: BatchHeader, data: bytes, position: int, index: int
     except (IndexError, CorruptRecordError):
         return  # something else is wrong
     if attributes:
-        raise corrupt(batch, index, f"its attributes {attributes:#04x} are none that are defined")
-
-
-def _decode_one(
-    batch: BatchHeader, data: bytes, position: int, index: int, previous_delta: int
-) -> tuple[Record, int]:
-    """Record number `index`, and where it ends; the error names the malformed field."""
-    try:
-        return _decode_record(batch, data, position, previous_delta)
-    except IndexError:
-        raise corrupt(batch, index, "the bytes end in the middle of it") from None
-    except CorruptRecordError as error:
-        raise corrupt(batch, index, error.message) from None
-
-
-def _decode_record(
-    batch: BatchHeader, data: bytes, position: int, previous_delta: int
-) -> tuple[Record, int]:
-    length, position = decode_varint(data, position)
-    end = position + length
-    if length < 0 or end > len(data):
-        raise CorruptRecordError(
-            f"its length {length} does not fit into the {len(data) - position} bytes that are left"
+        raise batch.corrupt_record(
+            index, f"its attributes {attributes:#04x} are none that are defined"
         )
-    timestamp_delta, position = decode_varlong(data, position + 1)
-    offset_delta, position = decode_varint(data, position)
-    if not previous_delta < offset_delta <= batch.last_offset_delta:
-        raise CorruptRecordError(
-            f"its offset delta {offset_delta} is not between the one before, {previous_delta}, "
-            f"and the batch's last, {batch.last_offset_delta}"
-        )
-    key, position = _decode_bytes(data, position, end, "key")
-    value, position = _decode_bytes(data, position, end, "value")
-    headers, position = _decode_headers(data, position, end)
-    if position != end:
-        raise CorruptRecordError(f"its length {length} is not what its fields take up")
-    timestamp = (
-        batch.max_timestamp if batch.is_log_append_time else batch.base_timestamp + timestamp_delta
-    )
-    if not INT64_MIN <= timestamp <= INT64_MAX:
-        raise CorruptRecordError(f"its timestamp {timestamp} does not fit into 64 bits")
-    return Record(batch.base_offset + offset_delta, timestamp, key, value, headers), position
-
-
-def _decode_bytes(data: bytes, position: int, end: int, what: str) -> tuple[bytes | None, int]:
-    size, position = decode_varint(data, position)
-    if size == -1:
-        return None, position
-    if size < 0 or position + size > end:
-        raise CorruptRecordError(
-            f"the size {size} of its {what} does not fit into the {end - position} bytes left of it"
-        )
-    return data[position : position + size], position + size
-
-
-def _decode_headers(data: bytes, position: int, end: int) -> tuple[RecordHeaders, int]:
-    count, position = decode_varint(data, position)
-    if count == 0:
-        return (), position
-    if count < 0 or 2 * count > end - position:
-        raise CorruptRecordError(
-            f"its {count} headers do not fit into the {end - position} bytes left of it"
-        )
-    headers = []
-    for _ in range(count):
-        key, position = _decode_bytes(data, position, end, "header key")
-        if key is None:
-            raise CorruptRecordError("a header of it has no key")
-        value, position = _decode_bytes(data, position, end, "header value")
-        # Invalid UTF-8 is replaced, as Java does: one bad producer must not stop every reader.
-        headers.append((key.decode("utf-8", "replace"), value))
-    return tuple(headers), position
-
-
-def check_count(batch: BatchHeader, payload_size: int) -> None:
-    """Refuse a header whose count or last offset cannot be true, before memory is sized by it."""
-    count = batch.record_count
-    if count < 0 or count * MIN_RECORD_BYTES > payload_size:
-        raise CorruptRecordError(
-            f"the batch at offset {batch.base_offset} says that it has {count} records, "
-            f"in {payload_size} bytes"
-        )
-    if not INT64_MIN <= batch.last_offset <= INT64_MAX:
-        raise CorruptRecordError(
-            f"the last offset delta {batch.last_offset_delta} of the batch at offset "
-            f"{batch.base_offset} leads past 64 bits"
-        )
-
-
-def _garbage(batch: BatchHeader, size: int) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"the batch at offset {batch.base_offset} has {size} bytes of garbage "
-        f"behind its {batch.record_count} records"
-    )
-
-
-def corrupt(batch: BatchHeader, index: int, what: str) -> CorruptRecordError:
-    """The error for record number `index` of a batch."""
-    return CorruptRecordError(f"record {index} of the batch at offset {batch.base_offset}: {what}")
