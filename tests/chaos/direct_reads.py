@@ -18,7 +18,7 @@ from ottla.errors import ErrorCode
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.protocol.offsets import OffsetFetchRequest, OffsetFetchRequestGroup
-from ottla.record.record_batch import batches
+from ottla.record.memory_records import batches
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:

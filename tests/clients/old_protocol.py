@@ -20,7 +20,8 @@ from ottla.protocol.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from ottla.record.record_batch import Record, batches
+from ottla.record.memory_records import batches
+from ottla.record.record_batch import Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

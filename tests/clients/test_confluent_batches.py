@@ -11,7 +11,7 @@ from records import CODECS
 
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
-from ottla.record.record_batch import batches
+from ottla.record.memory_records import batches
 
 SENT = [
     (1_700_000_000_000, b"key", b"value", (("h", b"1"), ("none", None))),

@@ -21,8 +21,8 @@ from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.conversion import build_message_set
+from ottla.record.memory_records import batches
 from ottla.record.record import Record
-from ottla.record.record_batch import batches
 from ottla.structs import TopicPartition as OttlaPartition
 from ottla.testing import wait_until
 

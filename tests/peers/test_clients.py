@@ -11,7 +11,8 @@ from dump_log import logs
 from peer_program import PEERS, PeerProgram
 
 from ottla import Admin
-from ottla.record.record_batch import RecordBatch, batches
+from ottla.record.memory_records import batches
+from ottla.record.record_batch import RecordBatch
 from ottla.testing import wait_until
 
 COUNT = 1000

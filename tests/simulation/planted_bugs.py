@@ -32,8 +32,9 @@ from ottla.log.log import Log
 from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager
 from ottla.protocol.api_keys import ApiKey
+from ottla.record.memory_records import batches
 from ottla.record.plain_compaction import KeptRecords
-from ottla.record.record_batch import assign_offset, batches
+from ottla.record.record_batch import assign_offset
 from ottla.registry.tree import Set
 from ottla.replication import follower_partition, replica_requests
 from ottla.replication.follower_partition import FollowerPartition

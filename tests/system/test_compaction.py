@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.record.batch_builder import with_records
-from ottla.record.record_batch import batches
+from ottla.record.memory_records import batches
 from ottla.structs import NO_TIMESTAMP
 from ottla.testing import wait_until
 

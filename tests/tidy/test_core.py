@@ -36,7 +36,7 @@ OTHERS = {
     "record/col*": "records as columns, for Spark",
     "record/consumer_record": "records with their place, for consumers",
     "record/conversion": "formats of before 0.11, for clients that are as old",
-    "record/legacy_*": "compression and layout of message sets that are older than 0.8",
+    "record/legacy_*": "message sets of before 0.11: as batches, their compression and layout",
     "record/murmur": "the hash of the producer's partitioner",
     "record/native_*": "the compiled twins of the kernel, of columns, rows and compaction",
     "record/plain_compaction": "the loop of compaction, for the cleaner",

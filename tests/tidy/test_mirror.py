@@ -405,8 +405,13 @@ ELSEWHERE = (
     ),
     Elsewhere(
         "tests/unit/record/test_legacy.py",
-        "frames are those of messages of magic 0",
-        "record/legacy_lz4",
+        "messages are seen as batches, and their frames are those of magic 0",
+        "record/legacy_batch record/legacy_lz4",
+    ),
+    Elsewhere(
+        "tests/unit/record/test_record_batch.py",
+        "batches follow each other in the bytes that one is read from",
+        "record/memory_records",
     ),
     Elsewhere(
         "tests/unit/runtime/test_disk.py",

@@ -10,7 +10,8 @@ from ottla.cli.segment_file import base_offset, mapped
 from ottla.log.index_file import CorruptIndexError, IndexFile
 from ottla.log.offset_index import OffsetIndex, OffsetPosition
 from ottla.log.time_index import TimeIndex, TimestampOffset
-from ottla.record.record_batch import CorruptRecordError, RecordBatch, batch_at, batches
+from ottla.record.memory_records import batch_at, batches
+from ottla.record.record_batch import CorruptRecordError, RecordBatch
 from ottla.runtime.local_disk import LocalDisk
 
 if TYPE_CHECKING:

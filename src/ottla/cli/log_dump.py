@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from ottla.cli.group_records import key_and_payload
 from ottla.cli.output import text_decoder
 from ottla.cli.segment_file import base_offset, mapped
-from ottla.record.record_batch import MAGIC, CorruptRecordError, Record, RecordBatch, batches
+from ottla.record.memory_records import batches
+from ottla.record.record_batch import MAGIC, CorruptRecordError, Record, RecordBatch
 
 if TYPE_CHECKING:
     from pathlib import Path

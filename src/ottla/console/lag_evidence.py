@@ -17,7 +17,7 @@ from ottla.clients.partition_reader import RangeFetcher, UnreadRange
 from ottla.config.client_config import ConsumerConfig
 from ottla.console.lag_causes import HoldingTransaction, WaitingRecord
 from ottla.errors import KafkaError
-from ottla.record.record_batch import batches
+from ottla.record.memory_records import batches
 from ottla.structs import IsolationLevel, TopicPartition, replace
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from ottla.protocol.fetch import (
     FetchResponse,
     FetchTopic,
 )
-from ottla.record.record_batch import MAGIC, RecordBatch, batches
+from ottla.record.memory_records import batches
+from ottla.record.record_batch import MAGIC, RecordBatch
 from ottla.structs import IsolationLevel, TopicPartition, by_topic
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from ottla.coordinator.coordinator_log import CoordinatorLog
 from ottla.errors import ErrorCode, KafkaError
-from ottla.record.record_batch import Record, RecordBatch, batches
+from ottla.record.memory_records import batches
+from ottla.record.record_batch import Record, RecordBatch
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import Work, emptied
 

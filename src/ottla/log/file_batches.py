@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
+from ottla.record.memory_records import batch_at, batches
 from ottla.record.record import LOG_OVERHEAD
 from ottla.record.record_batch import (
     BATCH_OVERHEAD,
@@ -13,8 +14,6 @@ from ottla.record.record_batch import (
     MAGIC_POSITION,
     CorruptRecordError,
     RecordBatch,
-    batch_at,
-    batches,
 )
 from ottla.runtime import File
 

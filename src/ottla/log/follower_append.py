@@ -12,7 +12,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import Log
 from ottla.log.log_segment import LogSegment
 from ottla.log.offset_index import MAX_OFFSET
-from ottla.record.record_batch import CorruptRecordError, RecordBatch, batches
+from ottla.record.memory_records import batches
+from ottla.record.record_batch import CorruptRecordError, RecordBatch
 from ottla.runtime import Buffer
 from ottla.structs import NO_EPOCH
 

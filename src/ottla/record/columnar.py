@@ -16,7 +16,8 @@ from ottla.record import kernel
 from ottla.record.columns import MAX_COLUMN_BYTES, BinaryColumn, Columns, HeaderColumn
 from ottla.record.compression import MAX_DECOMPRESSED_BYTES
 from ottla.record.conversion import up_convert
-from ottla.record.record_batch import MAGIC, RecordBatch, batches
+from ottla.record.memory_records import batches
+from ottla.record.record_batch import MAGIC, RecordBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa

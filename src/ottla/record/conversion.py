@@ -25,7 +25,9 @@ from ottla.record.legacy import (
     TIMESTAMP,
     parse_message,
 )
+from ottla.record.legacy_batch import LegacyBatch
 from ottla.record.legacy_lz4 import compress_lz4
+from ottla.record.memory_records import batches
 from ottla.record.plain_encoding import NewRecord
 from ottla.record.record import (
     LOG_APPEND_TIME_FLAG,
@@ -34,7 +36,7 @@ from ottla.record.record import (
     Record,
     encode_varint,
 )
-from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, LegacyBatch, RecordBatch, batches
+from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, RecordBatch
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 
 

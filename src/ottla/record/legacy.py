@@ -14,7 +14,7 @@ themselves and magic 1 has them counted from the first one (KIP-31).
 
 Kafka 0.7 used the numbers 0 and 1 for other layouts: see `legacy_positional`.
 
-A `record_batch.LegacyBatch` shows one of them as a batch.
+A `legacy_batch.LegacyBatch` shows one of them as a batch.
 """
 
 from __future__ import annotations

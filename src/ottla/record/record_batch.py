@@ -16,7 +16,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from copy import copy
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ottla.record import kernel
@@ -27,17 +26,6 @@ from ottla.record.compression import (
     decompress_in_pieces,
 )
 from ottla.record.kernel import crc32c
-from ottla.record.legacy import (
-    ENTRY,
-    MAGIC_0,
-    MAGIC_1,
-    MIN_SIZES,
-    NEWEST_CODEC,
-    TIMESTAMP,
-    MessageSetEntry,
-    parse_message,
-)
-from ottla.record.legacy_lz4 import mend_lz4
 from ottla.record.record import (
     COMPRESSION_MASK,
     LOG_APPEND_TIME_FLAG,
@@ -49,7 +37,7 @@ from ottla.record.record import (
     decode_varint,
     decode_varlong,
 )
-from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
+from ottla.structs import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -62,8 +50,6 @@ __all__ = [
     "RecordBatch",
     "RecordHeaders",
     "assign_offset",
-    "batch_at",
-    "batches",
     "set_log_append_time",
     "set_max_timestamp",
 ]
@@ -80,18 +66,13 @@ CRC: Final = struct.Struct(">I")
 CRC_POSITION: Final = 17
 CRC_START: Final = 21
 _MAX_TIMESTAMP_POSITION = 35
-_MIN_BATCH_LENGTH = BATCH_OVERHEAD - LOG_OVERHEAD
-_MIN_MESSAGE_LENGTH = 14
+MIN_BATCH_LENGTH: Final = BATCH_OVERHEAD - LOG_OVERHEAD
 _MAX_HEAD_BYTES = 21  # of a record: length, attributes, and the deltas of timestamp and offset
 RECORDS_IN_A_SLICE: Final = 1000
-# Only this broker's own old segments hold compressed sets. Recovery must not take one for damaged
-# and cut it off because it is large.
-_MAX_EXTENT_BYTES = 1 << 30
 
 _CODECS = tuple(CompressionType)
 _LEADER_EPOCH = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
-_OFFSET_AND_LENGTH = struct.Struct(">qi")
 
 
 class RecordBatch(BatchHeader):
@@ -156,8 +137,8 @@ class RecordBatch(BatchHeader):
         """Raise CorruptRecordError unless length, magic and CRC hold."""
         if self.magic != MAGIC:
             raise self._corrupt(f"magic {self.magic} is not {MAGIC}")
-        if self.batch_length < _MIN_BATCH_LENGTH:
-            raise self._corrupt(f"batch length {self.batch_length} is below {_MIN_BATCH_LENGTH}")
+        if self.batch_length < MIN_BATCH_LENGTH:
+            raise self._corrupt(f"batch length {self.batch_length} is below {MIN_BATCH_LENGTH}")
         end = self.position + self.batch_length + LOG_OVERHEAD
         if end > len(self.buffer):
             left = len(self.buffer) - self.position
@@ -249,223 +230,10 @@ def _whole_records(data: bytearray, most: int) -> tuple[int, int]:
     return count, end
 
 
-class LegacyBatch(RecordBatch):
-    """One entry of a message set in a buffer, seen as a batch: of one record, or of those inside.
-
-    All of its bytes are in the buffer. Base offset and count of a compressed set are known only
-    from the messages inside: they are worked out when first used, which decompresses them.
-    """
-
-    __slots__ = ("_first_and_count", "_last_offset")
-    _first_and_count: tuple[int, int] | None
-    _last_offset: int
-
-    def __init__(self, buffer: Buffer, position: int = 0) -> None:
-        self.buffer = as_view(buffer)
-        self.position = position
-        left = len(self.buffer) - position
-        if left < ENTRY.size:
-            raise CorruptRecordError(f"{max(0, left)} bytes are too few for a message")
-        (
-            self._last_offset,
-            self.batch_length,
-            self.crc,
-            self.magic,
-            attributes,
-        ) = ENTRY.unpack_from(self.buffer, position)
-        self._first_and_count = None
-        self._check_size(left)
-        has_timestamp = self.magic == MAGIC_1
-        flags = COMPRESSION_MASK | (LOG_APPEND_TIME_FLAG if has_timestamp else 0)
-        self.attributes = attributes & flags
-        self.max_timestamp = self.base_timestamp = NO_TIMESTAMP
-        if has_timestamp:
-            (timestamp_ms,) = TIMESTAMP.unpack_from(self.buffer, position + ENTRY.size)
-            self.max_timestamp = self.base_timestamp = timestamp_ms
-        self.partition_leader_epoch = self.producer_epoch = NO_EPOCH
-        self.producer_id = NO_PRODUCER_ID
-        self.base_sequence = NO_SEQUENCE
-
-    def _check_size(self, left: int) -> None:
-        if self.magic not in (MAGIC_0, MAGIC_1):
-            raise self._corrupt(f"magic {self.magic} is neither {MAGIC_0} nor {MAGIC_1}")
-        if self.batch_length < MIN_SIZES[self.magic]:
-            raise self._corrupt(f"size {self.batch_length} is below {MIN_SIZES[self.magic]}")
-        if self.size_in_bytes > left:
-            raise self._corrupt(f"of its {self.size_in_bytes} bytes only {left} are there")
-
-    def __repr__(self) -> str:
-        return (
-            f"<LegacyBatch magic {self.magic}, last offset {self.last_offset}, "
-            f"{self.size_in_bytes} bytes>"
-        )
-
-    @property
-    def compression(self) -> CompressionType:
-        codec = self.attributes & COMPRESSION_MASK
-        if codec > NEWEST_CODEC:
-            raise self._corrupt(f"codec {codec}, which messages of magic {self.magic} cannot have")
-        return CompressionType(codec)
-
-    # These fields of a header need the messages to be read, and are never set.
-
-    @property
-    def base_offset(self) -> int:  # type: ignore[override]
-        return self._extent()[0]
-
-    @property
-    def record_count(self) -> int:  # type: ignore[override]
-        return self._extent()[1]
-
-    @property
-    def last_offset(self) -> int:
-        return self._last_offset
-
-    @property
-    def next_offset(self) -> int:
-        return self._last_offset + 1
-
-    @property
-    def last_offset_delta(self) -> int:  # type: ignore[override]
-        return self._last_offset - self.base_offset
-
-    def verify(self) -> None:
-        """Raise CorruptRecordError unless its CRC, codec and lengths are right.
-
-        Messages inside are checked when they are read.
-        """
-        _ = self.compression
-        self._message()
-
-    def payload(self, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes | memoryview:
-        """The message set inside, decompressed within `max_bytes`; the entry if it has no codec."""
-        return self._decompressed(max_bytes) if self.compression else self.view
-
-    def records(self, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
-        """Every record; raises before the first or not at all."""
-        if not self.compression:
-            message = self._message()
-            record = Record(message.offset, message.timestamp_ms, message.key, message.value, ())
-            return iter((record,))
-        return iter(self._inner_records(max_bytes))
-
-    def record_slices(self) -> Iterator[list[Record]]:
-        """Every record, some at a time; all of a set is decompressed at once."""
-        records = self.records()
-        while some := list(islice(records, RECORDS_IN_A_SLICE)):
-            yield some
-
-    def times(self) -> Iterator[tuple[int, int] | None]:
-        """Timestamp and offset of each record; all of a set is decompressed at once."""
-        return ((record.timestamp_ms, record.offset) for record in self.records())
-
-    def _message(self) -> MessageSetEntry:
-        return parse_message(self.buffer, self.position)
-
-    def _extent(self) -> tuple[int, int]:
-        if self._first_and_count is None:
-            if self.compression:
-                records = self._inner_records(_MAX_EXTENT_BYTES)
-                self._first_and_count = records[0].offset, len(records)
-            else:
-                self._first_and_count = self._last_offset, 1
-        return self._first_and_count
-
-    def _decompressed(self, max_bytes: int) -> bytes:
-        value = self._message().value
-        if value is None:
-            raise self._corrupt("a codec, and nothing that it has compressed")
-        codec = self.compression
-        if codec is CompressionType.LZ4 and self.magic == MAGIC_0:
-            value = mend_lz4(value)
-        try:
-            return decompress(codec, value, max_bytes)
-        except CorruptRecordError as error:
-            what = f"the message at offset {self._last_offset}: {error.message}"
-            raise type(error)(what) from None
-
-    def _inner_records(self, max_bytes: int) -> list[Record]:
-        """The messages inside, with the offsets and timestamps that the wrapper gives them."""
-        messages = list(self.messages(max_bytes))
-        shift = self._last_offset - messages[-1].offset if self.magic == MAGIC_1 else 0
-        append_time_ms = self.max_timestamp if self.is_log_append_time else None
-        return [
-            Record(
-                message.offset + shift,
-                message.timestamp_ms if append_time_ms is None else append_time_ms,
-                message.key,
-                message.value,
-                (),
-            )
-            for message in messages
-        ]
-
-    def messages(self, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[MessageSetEntry]:
-        """The messages inside a compressed set, as they are stored; there is at least one."""
-        data = self._decompressed(max_bytes)
-        if not data:
-            raise self._corrupt("a compressed message set without a message")
-        position = 0
-        while position < len(data):
-            try:
-                message = parse_message(data, position)
-            except CorruptRecordError as error:
-                raise self._corrupt(f"inside, {error.message}") from None
-            if message.magic != self.magic:
-                raise self._corrupt(f"a message of magic {message.magic} inside")
-            if message.codec:
-                raise self._corrupt("a compressed message set inside a compressed message set")
-            yield message
-            position += message.size_in_bytes
-
-    def _corrupt(self, what: str) -> CorruptRecordError:
-        return CorruptRecordError(f"the message at offset {self._last_offset}: {what}")
-
-
 def as_view(buffer: Buffer) -> memoryview:
     """`buffer` as a memoryview of plain bytes."""
     view = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
-
-
-def batches(buffer: Buffer, position: int = 0) -> Iterator[RecordBatch]:
-    """The batches of a fetch response or a file, up to one that is cut off by the buffer's end.
-
-    Each message of an older format comes as a batch of its own, a `LegacyBatch`. Raises
-    CorruptRecordError at a length that cannot be one, since nothing can be found behind it.
-    """
-    view = as_view(buffer)
-    end = len(view)
-    while position + LOG_OVERHEAD <= end:
-        base_offset, batch_length = _OFFSET_AND_LENGTH.unpack_from(view, position)
-        if batch_length < _MIN_BATCH_LENGTH and not _is_short_message(view, position, batch_length):
-            raise CorruptRecordError(
-                f"the batch at offset {base_offset}: batch length {batch_length} is below "
-                f"{_MIN_BATCH_LENGTH}"
-            )
-        if position + LOG_OVERHEAD + batch_length > end:
-            return
-        if view[position + MAGIC_POSITION] < MAGIC:
-            yield LegacyBatch(view, position)
-        else:
-            yield RecordBatch(view, position)
-        position += LOG_OVERHEAD + batch_length
-
-
-def batch_at(buffer: Buffer, position: int = 0) -> RecordBatch:
-    """The batch at a position, in any format; one in an older format must be complete."""
-    view = as_view(buffer)
-    if position + MAGIC_POSITION < len(view) and view[position + MAGIC_POSITION] < MAGIC:
-        return LegacyBatch(view, position)
-    return RecordBatch(view, position)
-
-
-def _is_short_message(view: memoryview, position: int, length: int) -> bool:
-    """Whether a length too small for a batch may be that of a message of an older format."""
-    if length < _MIN_MESSAGE_LENGTH:
-        return False
-    magic_position = position + MAGIC_POSITION
-    return magic_position >= len(view) or view[magic_position] < MAGIC
 
 
 def assign_offset(buffer: Buffer, position: int, base_offset: int, leader_epoch: int) -> None:

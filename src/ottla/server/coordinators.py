@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ottla.coordinator.coordinator_log import APPEND_TIMEOUT_MS, OnAppended
 from ottla.coordinator.transaction.transaction_verifier import OnVerified, TransactionVerifier
 from ottla.log.log_validator import AppendOrigin
-from ottla.record.record_batch import batches
+from ottla.record.memory_records import batches
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import ACKS_ALL
 from ottla.structs import (

@@ -19,7 +19,7 @@ from ottla.errors import KafkaError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.consumer_protocol import decode_assignment
 from ottla.record.consumer_record import ConsumerRecord, TimestampType
-from ottla.record.record_batch import batches
+from ottla.record.memory_records import batches
 from ottla.registry.session_tree import SessionTree, TreeRegistry
 from ottla.runtime import (
     DiskLock,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from cleaner_world import CleanerWorld
 
-from ottla.record.record_batch import batches
+from ottla.record.memory_records import batches
 
 
 class Entry(NamedTuple):

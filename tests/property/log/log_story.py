@@ -11,7 +11,7 @@ from log_world import NOW_MS, LogWorld, new_batch, read_all
 
 from ottla.log.log import Log
 from ottla.log.log_dir import MetaProperties
-from ottla.record.record_batch import batches
+from ottla.record.memory_records import batches
 from ottla.runtime.scheduler import at_once
 from ottla.structs import TopicPartition
 from ottla.testing import MemoryDisk, mock_runtime

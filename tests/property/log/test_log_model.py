@@ -15,7 +15,7 @@ from ottla.log.log_retention import delete_old_segments
 from ottla.log.log_truncation import truncate_to
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
-from ottla.record.record_batch import batches
+from ottla.record.memory_records import batches
 from ottla.runtime.scheduler import at_once
 
 

@@ -6,7 +6,7 @@ from cleaner_world import CleanerWorld
 from compaction_model import Entry, Model, dictionary_of
 from crash_notes import OneLogStory, at_now, recording_runtime
 
-from ottla.record.record_batch import batches
+from ottla.record.memory_records import batches
 from ottla.testing import MemoryDisk, mock_runtime
 from ottla.testing.crash_states import CrashPoint
 

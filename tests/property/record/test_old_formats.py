@@ -9,8 +9,9 @@ from ottla.errors import KafkaError
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.conversion import build_message_set, down_convert, modernised, to_batch
+from ottla.record.memory_records import batches
 from ottla.record.record import Record
-from ottla.record.record_batch import RecordBatch, batches
+from ottla.record.record_batch import RecordBatch
 
 WHOLE = 1 << 30
 codecs = st.sampled_from([codec for codec in CompressionType if codec is not CompressionType.ZSTD])

@@ -21,8 +21,9 @@ from ottla.record import (
 )
 from ottla.record.batch_builder import BatchBuilder, build_batch
 from ottla.record.compression import CompressionType, compress, decompress
+from ottla.record.memory_records import batches
 from ottla.record.record import CorruptRecordError, encode_varint
-from ottla.record.record_batch import BATCH_OVERHEAD, RecordBatch, batches
+from ottla.record.record_batch import BATCH_OVERHEAD, RecordBatch
 
 common = settings(derandomize=True, max_examples=examples(300), deadline=None, database=None)
 needs_compiled_kernel = pytest.mark.skipif(

@@ -7,8 +7,8 @@ import pytest
 from ottla.record.compression import CompressionType, compress
 from ottla.record.conversion import build_message_set
 from ottla.record.legacy_positional import encode_positional
+from ottla.record.memory_records import batches
 from ottla.record.record import Record
-from ottla.record.record_batch import batches
 
 RECORDS = [Record(5 + n, 1000 + n, b"k", b"v%d" % n, ()) for n in range(3)]
 GZIP = CompressionType.GZIP

@@ -7,7 +7,7 @@ import pytest
 from ottla import Admin, KafkaError, NewTopic, Producer, TopicPartition
 from ottla.clients.partition_reader import PartitionReader
 from ottla.errors import ErrorCode, KafkaTimeoutError
-from ottla.record.record_batch import batches
+from ottla.record.memory_records import batches
 
 
 @pytest.fixture

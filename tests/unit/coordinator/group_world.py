@@ -25,7 +25,8 @@ from ottla.protocol.group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
-from ottla.record.record_batch import assign_offset, batches
+from ottla.record.memory_records import batches
+from ottla.record.record_batch import assign_offset
 from ottla.runtime.scheduler import at_once
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import NO_OFFSET, TopicPartition

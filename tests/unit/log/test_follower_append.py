@@ -13,13 +13,9 @@ from ottla.log.log_truncation import truncate_fully_and_start_at, truncate_to
 from ottla.record.batch_builder import build_batch, with_records
 from ottla.record.compression import CompressionType
 from ottla.record.conversion import build_message_set
+from ottla.record.memory_records import batches
 from ottla.record.record import Record
-from ottla.record.record_batch import (
-    BATCH_OVERHEAD,
-    CorruptRecordError,
-    assign_offset,
-    batches,
-)
+from ottla.record.record_batch import BATCH_OVERHEAD, CorruptRecordError, assign_offset
 from ottla.runtime.scheduler import at_once
 from ottla.structs import NO_TIMESTAMP
 from ottla.testing.memory_disk import MemoryFile

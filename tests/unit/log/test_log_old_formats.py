@@ -8,8 +8,8 @@ from log_world import NOW_MS, LogWorld
 from ottla.log.log_files import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from ottla.record.compression import CompressionType
 from ottla.record.conversion import build_message_set
+from ottla.record.memory_records import batches
 from ottla.record.record import Record
-from ottla.record.record_batch import batches
 from ottla.runtime.scheduler import at_once
 
 NONE, GZIP = CompressionType.NONE, CompressionType.GZIP

@@ -13,7 +13,8 @@ from log_world import NOW_MS, LogWorld, new_batch, numbers, read_all, values
 from ottla.errors import ConfigError
 from ottla.log.log_manager import LogManager
 from ottla.log.log_retention import delete_old_segments
-from ottla.record.record_batch import assign_offset, batches
+from ottla.record.memory_records import batches
+from ottla.record.record_batch import assign_offset
 from ottla.runtime import LocalDisk, Runtime
 from ottla.testing import mock_runtime
 

@@ -15,8 +15,9 @@ from ottla.log.transaction_index import AbortedTxn
 from ottla.record.batch_builder import build_batch, with_records
 from ottla.record.compression import CompressionType
 from ottla.record.conversion import build_message_set
+from ottla.record.memory_records import batch_at, batches
 from ottla.record.record import Record
-from ottla.record.record_batch import CorruptRecordError, batch_at, batches
+from ottla.record.record_batch import CorruptRecordError
 from ottla.runtime.scheduler import at_once
 from ottla.testing import MemoryDisk
 

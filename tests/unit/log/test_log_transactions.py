@@ -10,7 +10,7 @@ from ottla.log.log_validator import AppendOrigin
 from ottla.log.recovery import rebuild_txn_indexes
 from ottla.record.batch_builder import build_batch, build_end_transaction_marker
 from ottla.record.control_record import ControlRecordType, EndTransactionMarker
-from ottla.record.record_batch import batches
+from ottla.record.memory_records import batches
 
 ABORT_KEY = b"\0\0\0\0"
 

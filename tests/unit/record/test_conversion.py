@@ -19,13 +19,8 @@ from ottla.record.conversion import (
     to_batch,
     up_convert,
 )
-from ottla.record.record_batch import (
-    RECORDS_IN_A_SLICE,
-    RecordBatch,
-    batch_at,
-    batches,
-    set_log_append_time,
-)
+from ottla.record.memory_records import batch_at, batches
+from ottla.record.record_batch import RECORDS_IN_A_SLICE, RecordBatch, set_log_append_time
 
 NONE, GZIP, ZSTD = CompressionType.NONE, CompressionType.GZIP, CompressionType.ZSTD
 WHOLE = 1 << 20

@@ -5,14 +5,9 @@ from __future__ import annotations
 import pytest
 from message_sets import NOW, message, wrapper
 
-from ottla.record.record_batch import (
-    CorruptRecordError,
-    LegacyBatch,
-    Record,
-    RecordBatch,
-    batch_at,
-    batches,
-)
+from ottla.record.legacy_batch import LegacyBatch
+from ottla.record.memory_records import batch_at, batches
+from ottla.record.record_batch import CorruptRecordError, Record, RecordBatch
 
 
 def records(data: bytes) -> list[Record]:

@@ -12,8 +12,8 @@ import pytest
 from ottla.record.compression import CompressionType, decompress
 from ottla.record.conversion import build_message_set
 from ottla.record.legacy_lz4 import compress_lz4, mend_lz4, xxh32_short
+from ottla.record.memory_records import batches
 from ottla.record.record import Record
-from ottla.record.record_batch import batches
 
 NOW = 1_700_000_000_000
 RECORDS = [

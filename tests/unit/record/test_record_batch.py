@@ -6,13 +6,13 @@ from handmade import TWO_RECORDS, sealed
 from ottla.errors import ErrorCode
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
+from ottla.record.memory_records import batches
 from ottla.record.record_batch import (
     BATCH_OVERHEAD,
     CorruptRecordError,
     Record,
     RecordBatch,
     assign_offset,
-    batches,
     set_log_append_time,
 )
 

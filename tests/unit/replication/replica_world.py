@@ -17,7 +17,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_manager import LogManager
 from ottla.protocol.message import decode, encode
 from ottla.record.batch_builder import build_batch
-from ottla.record.record_batch import batches
+from ottla.record.memory_records import batches
 from ottla.replication.partition_leader import ClusterView
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import ACKS_ALL, FetchParams, PartitionFetch

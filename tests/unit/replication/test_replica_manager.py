@@ -15,7 +15,7 @@ from ottla.log.log_manager import LogManager
 from ottla.log.log_validator import INLINE_UNPACKED_BYTES
 from ottla.record.batch_builder import BatchBuilder, build_batch
 from ottla.record.compression import CompressionType
-from ottla.record.record_batch import batches
+from ottla.record.memory_records import batches
 from ottla.replication import delayed_operations
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager

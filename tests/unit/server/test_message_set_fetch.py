@@ -10,8 +10,8 @@ import pytest
 from ottla.errors import ErrorCode
 from ottla.record.batch_builder import build_batch
 from ottla.record.conversion import build_message_set
+from ottla.record.memory_records import batches
 from ottla.record.record import Record
-from ottla.record.record_batch import batches
 from ottla.replication.replica_requests import FetchParams, FetchPartitionResult, PartitionFetch
 from ottla.runtime import FileRegion
 from ottla.server.message_set_fetch import MAX_CONVERTED_BYTES, MAX_READ_BYTES, MessageSetFetch

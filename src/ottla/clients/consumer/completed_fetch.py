@@ -12,8 +12,10 @@ from ottla.errors import KafkaError
 from ottla.record import kernel
 from ottla.record.consumer_record import ConsumerRecord, placed
 from ottla.record.control_record import end_of_transaction
+from ottla.record.legacy_batch import LegacyBatch
+from ottla.record.memory_records import batches
 from ottla.record.record import COMPRESSION_MASK
-from ottla.record.record_batch import LegacyBatch, RecordBatch, batches
+from ottla.record.record_batch import RecordBatch
 from ottla.runtime import Buffer
 from ottla.structs import TopicPartition, Value
 

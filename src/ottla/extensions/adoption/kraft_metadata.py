@@ -20,7 +20,7 @@ from ottla.protocol.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from ottla.record.record_batch import batches
+from ottla.record.memory_records import batches
 from ottla.runtime import Disk
 from ottla.structs import NO_UUID
 

@@ -12,8 +12,8 @@ from ottla.record.legacy_positional import (
     PositionalMessage,
     positional_messages,
 )
+from ottla.record.memory_records import batches
 from ottla.record.record import CorruptRecordError
-from ottla.record.record_batch import batches
 from ottla.runtime import FileRegion
 
 MOST_RECORDS: Final = 500

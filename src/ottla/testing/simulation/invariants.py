@@ -9,7 +9,8 @@ from typing import Final
 from uuid import UUID
 
 from ottla.log.log_segment import LogSegment
-from ottla.record.record_batch import RecordBatch, batches
+from ottla.record.memory_records import batches
+from ottla.record.record_batch import RecordBatch
 from ottla.registry import paths
 from ottla.registry.tree import NoNodeError
 from ottla.registry.znodes import decode_partition_state

@@ -9,7 +9,8 @@ from ottla.coordinator.group.group_records import offset_key, offset_value
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.coordinator.group.partition_loader import PartitionLoader
 from ottla.record.batch_builder import build_batch
-from ottla.record.record_batch import assign_offset, batches
+from ottla.record.memory_records import batches
+from ottla.record.record_batch import assign_offset
 from ottla.structs import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

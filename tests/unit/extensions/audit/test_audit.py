@@ -10,7 +10,7 @@ from ottla.extensions.audit.audit import Audit
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.update_metadata import UpdateMetadataRequest
-from ottla.record.record_batch import batches
+from ottla.record.memory_records import batches
 from ottla.security.principal import KafkaPrincipal
 from ottla.structs import TopicPartition
 

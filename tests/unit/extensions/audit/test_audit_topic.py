@@ -10,7 +10,7 @@ import pytest
 from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.audit.audit_topic import AuditTopic
 from ottla.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from ottla.record.record_batch import batches
+from ottla.record.memory_records import batches
 from ottla.replication.replica_requests import PartitionAppendResult
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition

@@ -7,7 +7,8 @@ from log_world import SMALL, LogWorld, read_all
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.batch_builder import build_batch, build_end_transaction_marker
 from ottla.record.control_record import ControlRecordType, EndTransactionMarker
-from ottla.record.record_batch import Record, RecordBatch, batches
+from ottla.record.memory_records import batches
+from ottla.record.record_batch import Record, RecordBatch
 
 COMPACTED = {
     "cleanup.policy": "compact",

@@ -11,7 +11,8 @@ from ottla.log.log import Log
 from ottla.log.log_retention import delete_old_segments
 from ottla.log.log_segment import LogSegment
 from ottla.record.batch_builder import with_records
-from ottla.record.record_batch import BATCH_OVERHEAD, Record, RecordBatch, batches
+from ottla.record.memory_records import batches
+from ottla.record.record_batch import BATCH_OVERHEAD, Record, RecordBatch
 from ottla.structs import NO_TIMESTAMP
 
 FOREVER = 1_000_000

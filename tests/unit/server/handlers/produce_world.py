@@ -19,7 +19,8 @@ from ottla.protocol.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from ottla.record.record_batch import Record, batches
+from ottla.record.memory_records import batches
+from ottla.record.record_batch import Record
 from ottla.replication.delayed_produce import DelayedProduce
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.handlers.produce import ProduceHandler

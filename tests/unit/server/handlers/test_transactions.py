@@ -25,7 +25,7 @@ from ottla.protocol.transactions import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from ottla.record.record_batch import batches
+from ottla.record.memory_records import batches
 from ottla.replication.partition_leader import PIPELINE_MS
 from ottla.runtime.scheduler import at_once
 from ottla.server.handlers.transactional_produce import TransactionalProduce
