@@ -5,17 +5,15 @@ topic's rules, which are keys, bounds of the timestamps, or another codec. Messa
 producers become batches. A coordinator of this broker is trusted: its records are not read.
 
 Rule: work that would hold the loop for long is not done on the loop. `validate` raises
-LargeBatchError instead, and `LargeBatches` does the same checks on a background worker.
+LargeBatchError instead, and `large_batches` does the same checks on a background worker.
 """
 
 from __future__ import annotations
 
-import logging
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final
 
 from ottla.config.config_type import LONG_MAX
 from ottla.config.topic_config import TopicConfig
@@ -41,11 +39,7 @@ from ottla.record.record_batch import (
     set_log_append_time,
     set_max_timestamp,
 )
-from ottla.runtime import Background
 from ottla.structs import NO_TIMESTAMP
-
-logger = logging.getLogger(__name__)
-
 
 LOG_APPEND_TIME: Final = "LogAppendTime"
 PRODUCER: Final = "producer"
@@ -77,8 +71,6 @@ broker's time where that was set, else -1. A plain tuple, because one is made fo
 Validated = ValidBatch | KafkaError
 """The result for a batch: what may be appended, or the error that says why not."""
 
-E = TypeVar("E", bound=BaseException)
-
 UNPACKED_FLOOR_BYTES: Final = 4 * 1024 * 1024
 MAX_UNPACKED_RATIO: Final = 24
 """Text of logs becomes a twentieth; small batches may be of any ratio, up to the floor."""
@@ -90,13 +82,6 @@ class LargeBatchError(Exception):
     def __init__(self, validate: Callable[[], ValidBatch]) -> None:
         super().__init__("a large batch is looked through in the background")
         self.validate = validate
-
-
-class Waiting(NamedTuple):
-    """A large batch, and the call on the loop that gets its outcome."""
-
-    batch: LargeBatchError
-    on_done: Callable[[Validated], object]
 
 
 class LogValidator:
@@ -272,76 +257,6 @@ def _level(config: TopicConfig, codec: CompressionType | None) -> int | None:
         case CompressionType.ZSTD:
             return config.compression_zstd_level
     return None
-
-
-class LargeBatches:
-    """Checks large batches on a background worker: one at a time, the requests in turns.
-
-    So they occupy at most one worker, and the memory of one unpacked batch. A request with many
-    batches waits behind itself only: after each of them the other requests have a turn.
-    """
-
-    __slots__ = ("_background", "_is_busy", "_is_closed", "_waiting")
-
-    def __init__(self, background: Background) -> None:
-        self._background = background
-        self._waiting: deque[deque[Waiting]] = deque()
-        """The batches of each request, in the order of the turns."""
-        self._is_busy = self._is_closed = False
-
-    def submit(self, batches: Iterable[Waiting]) -> None:
-        """Have the batches of a request checked, in their order."""
-        self._waiting.append(deque(batches))
-        if self._is_closed:
-            self.close()
-        elif not self._is_busy:
-            self._start_next()
-
-    def close(self) -> None:
-        """Refuse the waiting batches, all later ones, and the one under way once it is done."""
-        self._is_closed = True
-        while self._waiting:
-            for waiting in self._waiting.popleft():
-                waiting.on_done(self._stopping())
-
-    def _start_next(self) -> None:
-        request = self._waiting.popleft()
-        batch, on_done = request.popleft()
-        self._is_busy = True
-
-        def finish(outcome: Validated) -> None:
-            if request:
-                self._waiting.append(request)
-            self._finish(on_done, outcome)
-
-        self._background.submit(batch.validate, finish, partial(self._fail, finish))
-
-    def _fail(self, finish: Callable[[Validated], object], error: BaseException) -> None:
-        if not isinstance(error, KafkaError):
-            logger.error("A large batch could not be looked through", exc_info=error)
-            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
-        finish(without_frames(error))
-
-    def _finish(self, on_done: Callable[[Validated], object], outcome: Validated) -> None:
-        self._is_busy = False
-        if self._is_closed:
-            self.close()
-        elif self._waiting:
-            self._start_next()
-        on_done(self._stopping() if self._is_closed else outcome)
-
-    @staticmethod
-    def _stopping() -> KafkaError:
-        return KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping")
-
-
-def without_frames(error: E) -> E:
-    """The error without the frames that it came through, and without their objects.
-
-    The traceback of an error that waits keeps everything that was read and unpacked on the way.
-    """
-    error.__cause__ = error.__context__ = None
-    return error.with_traceback(None)
 
 
 def most_unpacked_bytes(size: int) -> int:

@@ -16,16 +16,10 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.replication_config import RACK_AWARE_SELECTOR
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.large_batches import LargeBatches, Waiting, without_frames
 from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager
-from ottla.log.log_validator import (
-    AppendOrigin,
-    LargeBatchError,
-    LargeBatches,
-    Validated,
-    Waiting,
-    without_frames,
-)
+from ottla.log.log_validator import AppendOrigin, LargeBatchError, Validated
 from ottla.log.producer_state_manager import OvertakingBatchError
 from ottla.replication.delayed_delete_records import DelayedDeleteRecords, DeleteResults
 from ottla.replication.delayed_fetch import (
