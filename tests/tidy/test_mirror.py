@@ -416,7 +416,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/runtime/test_disk.py",
         "one contract holds for each disk",
-        "runtime/local_disk",
+        "runtime/local_disk runtime/local_file",
     ),
     Elsewhere(
         "tests/unit/server/test_broker_loggers.py",
@@ -500,6 +500,11 @@ ELSEWHERE = (
         "tests/system",
         "processes of servers, which every test here starts",
         "testing/processes",
+    ),
+    Elsewhere(
+        "tests/unit/replication",
+        "the rest of a cluster is the other brokers of a world",
+        "replication/cluster_view",
     ),
     Elsewhere(
         "tests/unit/replication/test_fetcher.py",

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.replication.cluster_view import ClusterView
 from ottla.replication.delayed_fetch import FetchResults
 from ottla.replication.delayed_operations import DelayedOperations
 from ottla.replication.partition import Partition
-from ottla.replication.partition_leader import ClusterView, replica_in_rack
+from ottla.replication.partition_leader import PartitionLeader
 from ottla.replication.replica_requests import FetchParams, FetchPartitionResult, PartitionFetch
 from ottla.replication.replica_stats import NOT_COUNTED_AS_FAILED, ReplicaStats
 from ottla.replication.replication_quota import ReplicationQuota
-from ottla.structs import NO_REPLICA, TopicPartition
+from ottla.structs import NO_REPLICA, Node, TopicPartition
 
 
 class FetchReads:
@@ -182,3 +183,27 @@ class FetchReads:
         return replica_in_rack(
             partition.leadership, params.client_rack, request.fetch_offset, brokers
         )
+
+
+def replica_in_rack(
+    leadership: PartitionLeader, rack: str, fetch_offset: int, brokers: Mapping[int, Node]
+) -> int:
+    """The follower in a consumer's rack that has come furthest; -1 if the leader is as near.
+
+    Only one in sync that has the wanted offset will do: its readers would fall behind with another.
+    """
+    leader = brokers.get(leadership.broker_id)
+    if not rack or (leader is not None and leader.rack == rack):
+        return NO_REPLICA
+    near = [
+        replica
+        for replica in leadership.followers.values()
+        if replica.broker_id in leadership.in_sync.committed
+        and replica.broker_id in brokers
+        and brokers[replica.broker_id].rack == rack
+        and replica.log_start_offset <= fetch_offset <= replica.log_end_offset
+    ]
+    if not near:
+        return NO_REPLICA
+    best = max(near, key=lambda each: (each.log_end_offset, each.last_caught_up_ms))
+    return best.broker_id

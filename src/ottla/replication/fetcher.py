@@ -26,10 +26,10 @@ from ottla.protocol.fetch import (
     PartitionData,
     ReplicaState,
 )
+from ottla.replication.cluster_view import ClusterView
 from ottla.replication.follower_partition import FollowerPartition, FollowerPhase, is_damage
 from ottla.replication.follower_session import NAMED_AT_ONCE, FollowerSession, PartitionFetchState
 from ottla.replication.leader_questions import LeaderQuestions
-from ottla.replication.partition_leader import ClusterView
 from ottla.runtime import Runtime, Timer
 from ottla.structs import NO_UUID, Node, TopicPartition
 

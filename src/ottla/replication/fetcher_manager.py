@@ -13,10 +13,10 @@ from zlib import crc32
 if TYPE_CHECKING:
     from ottla.config.broker_config import BrokerConfig
     from ottla.log.log_manager import LogManager
+    from ottla.replication.cluster_view import ClusterView
     from ottla.replication.fetcher import Copied, ReplicaFetcher
     from ottla.replication.follower_partition import FollowerPartition
     from ottla.replication.partition import Partition
-    from ottla.replication.partition_leader import ClusterView
     from ottla.replication.replication_quota import ReplicationQuota
     from ottla.runtime import Runtime
     from ottla.structs import Node, TopicPartition

@@ -38,7 +38,7 @@ class FollowerState:
         self.broker_epoch = NO_EPOCH
 
     def __repr__(self) -> str:
-        return f"ReplicaState({self.broker_id}, end {self.log_end_offset})"
+        return f"FollowerState({self.broker_id}, end {self.log_end_offset})"
 
     def on_fetch(self, offset: int, log_start_offset: int, leader_end: int, now_ms: int) -> None:
         """The follower has everything before `offset`, because it asks for that one."""

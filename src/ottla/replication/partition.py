@@ -7,7 +7,7 @@ a `PartitionLeader` moves it; where it follows, the leader's answers do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
@@ -16,7 +16,8 @@ from ottla.log.log import Log, LogAppendInfo
 from ottla.log.log_validator import AppendOrigin, ValidBatch
 from ottla.log.producer_state_entry import ProducerStateEntry
 from ottla.log.producer_state_manager import Verification
-from ottla.replication.partition_leader import ClusterView, PartitionLeader
+from ottla.replication.cluster_view import ClusterView
+from ottla.replication.partition_leader import PartitionLeader
 from ottla.replication.replica_requests import (
     ACKS_ALL,
     FetchParams,
@@ -371,12 +372,3 @@ class Partition:
             f"broker {self.broker_id} does not lead {self.topic_partition}; "
             f"broker {self.leader} does",
         )
-
-
-def in_sync_replicas(
-    partitions: Mapping[TopicPartition, Partition], topic_partition: TopicPartition
-) -> Collection[int]:
-    """The in-sync replicas of a partition that is led here."""
-    partition = partitions.get(topic_partition)
-    leadership = None if partition is None else partition.leadership
-    return () if leadership is None else leadership.in_sync.committed

@@ -13,28 +13,30 @@ high watermark, and to where the leader's epoch begins, is proposed for addition
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log import Log
+from ottla.replication.cluster_view import ClusterView
 from ottla.replication.follower_state import FollowerState
-from ottla.replication.in_sync_replicas import AlterIsr, InSyncReplicas
+from ottla.replication.in_sync_replicas import InSyncReplicas
 from ottla.runtime import Clock
 from ottla.structs import (
     NO_EPOCH,
     NO_OFFSET,
-    NO_REPLICA,
     LeaderAndIsr,
-    Node,
     PartitionState,
     TopicPartition,
 )
 
-if TYPE_CHECKING:
-    from ottla.network.node_connection import NodeConnection
-
 logger = logging.getLogger(__name__)
+
+RETRY_BACKOFF_MS: Final = 1_000
+"""The controller has refused a change: it is not asked again with every fetch."""
+# Requests that a client had sent before it heard of a refusal are answered, or given up, within its
+# request.timeout.ms, which is 30 s by default.
+PIPELINE_MS: Final = 30_000
 
 
 class PartitionLeader:
@@ -307,47 +309,3 @@ class PartitionLeader:
             self._may_propose_at_ms = self._clock.monotonic_ms() + RETRY_BACKOFF_MS
         self.maybe_increment_high_watermark()
         self._on_progress(self.topic_partition)
-
-
-class ClusterView(NamedTuple):
-    """The rest of the cluster as one broker's replicas see it.
-
-    `live_brokers` are those that the controller has named, by id; `broker_epoch` is that of this
-    broker's own registration.
-    """
-
-    alter_isr: AlterIsr
-    connect: Callable[[Node], NodeConnection]
-    live_brokers: Callable[[], Mapping[int, Node]]
-    broker_epoch: Callable[[], int]
-
-
-RETRY_BACKOFF_MS: Final = 1_000
-"""The controller has refused a change: it is not asked again with every fetch."""
-# Requests that a client had sent before it heard of a refusal are answered, or given up, within its
-# request.timeout.ms, which is 30 s by default.
-PIPELINE_MS: Final = 30_000
-
-
-def replica_in_rack(
-    leadership: PartitionLeader, rack: str, fetch_offset: int, brokers: Mapping[int, Node]
-) -> int:
-    """The follower in a consumer's rack that has come furthest; -1 if the leader is as near.
-
-    Only one in sync that has the wanted offset will do: its readers would fall behind with another.
-    """
-    leader = brokers.get(leadership.broker_id)
-    if not rack or (leader is not None and leader.rack == rack):
-        return NO_REPLICA
-    near = [
-        replica
-        for replica in leadership.followers.values()
-        if replica.broker_id in leadership.in_sync.committed
-        and replica.broker_id in brokers
-        and brokers[replica.broker_id].rack == rack
-        and replica.log_start_offset <= fetch_offset <= replica.log_end_offset
-    ]
-    if not near:
-        return NO_REPLICA
-    best = max(near, key=lambda each: (each.log_end_offset, each.last_caught_up_ms))
-    return best.broker_id

@@ -21,6 +21,7 @@ from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager
 from ottla.log.log_validator import AppendOrigin, LargeBatchError, Validated
 from ottla.log.producer_state_manager import OvertakingBatchError
+from ottla.replication.cluster_view import ClusterView
 from ottla.replication.delayed_delete_records import DelayedDeleteRecords, DeleteResults
 from ottla.replication.delayed_fetch import (
     DelayedFetch,
@@ -33,8 +34,7 @@ from ottla.replication.delayed_produce import AppendResults, DelayedProduce, Hol
 from ottla.replication.fetch_reads import FetchReads
 from ottla.replication.fetcher_manager import FetcherManager
 from ottla.replication.in_sync_replicas import counted
-from ottla.replication.partition import Partition, in_sync_replicas
-from ottla.replication.partition_leader import ClusterView
+from ottla.replication.partition import Partition
 from ottla.replication.replica_requests import (
     ACKS_ALL,
     ACKS_NONE,
@@ -119,9 +119,14 @@ class ReplicaManager:
 
     def join_cluster(self, cluster: ClusterView) -> None:
         """Expect leaders and followers on other brokers from now on."""
-        in_sync = partial(in_sync_replicas, self.partitions)
-        alter_isr = counted(cluster.alter_isr, self.stats, in_sync)
+        alter_isr = counted(cluster.alter_isr, self.stats, self._in_sync)
         self._cluster = self._reads.cluster = cluster._replace(alter_isr=alter_isr)
+
+    def _in_sync(self, topic_partition: TopicPartition) -> Collection[int]:
+        """The in-sync replicas of a partition that is led here."""
+        partition = self.partitions.get(topic_partition)
+        leadership = None if partition is None else partition.leadership
+        return () if leadership is None else leadership.in_sync.committed
 
     def startup(self) -> None:
         """Begin to look for replicas that have fallen behind, where there can be any."""

@@ -3,7 +3,8 @@
 from ottla.runtime.background import Background, ThreadBackground
 from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.disk import Buffer, Disk, DiskLock, File, FileRegion
-from ottla.runtime.local_disk import LocalDisk, LocalFile
+from ottla.runtime.local_disk import LocalDisk
+from ottla.runtime.local_file import LocalFile
 from ottla.runtime.network import Network, SocketNetwork
 from ottla.runtime.purgatory import DelayedOperation, DelayedOperationPurgatory
 from ottla.runtime.runtime import BACKGROUND_WORKERS, Chance, FullCollections, Runtime, real_runtime

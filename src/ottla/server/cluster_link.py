@@ -30,7 +30,7 @@ from ottla.protocol.topics import (
     CreateTopicsResponse,
 )
 from ottla.registry.tree import Registry
-from ottla.replication.partition_leader import ClusterView
+from ottla.replication.cluster_view import ClusterView
 from ottla.runtime.scheduler import pause, within
 from ottla.server.ask_controller import AskController
 from ottla.server.broker_connections import BrokerConnections
