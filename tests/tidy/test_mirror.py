@@ -131,6 +131,11 @@ ELSEWHERE = (
         "network/request_watch server/request_meter",
     ),
     Elsewhere(
+        "tests/unit/server/test_apis.py",
+        "an API, and a family of them, is what its requests find in the table",
+        "server/api",
+    ),
+    Elsewhere(
         "tests/unit/server/test_slicing_contexts.py",
         "a slice is tested by the answer that becomes whole",
         "server/slice_context",

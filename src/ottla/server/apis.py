@@ -1,8 +1,6 @@
 """The handlers of all APIs, and the way of a request from its frame to the handler.
 
-ApiVersions names exactly the APIs that are registered here. A handler is called with the request's
-context and its decoded body. It returns the answer; a handler that answers later (or never)
-returns None and uses the context; a coroutine is awaited on the loop.
+ApiVersions names exactly the APIs that are registered here.
 """
 
 from __future__ import annotations
@@ -13,10 +11,10 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from copy import copy
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
-from ottla.network.connection import Connection, Identify
+from ottla.network.connection import Connection
 from ottla.network.frame_buffer import lasting
 from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
@@ -28,143 +26,25 @@ from ottla.protocol.header import (
     decode_request_in_slices,
 )
 from ottla.protocol.message import Request, Response, error_response, request_class, versions_of
-from ottla.protocol.types import UNLIMITED, Buffer
+from ottla.protocol.types import Buffer
 from ottla.protocol.wire import TooLargeError
-from ottla.runtime import Runtime, Slices
-from ottla.runtime.scheduler import Work
+from ottla.runtime import Runtime
+from ottla.server.api import BROKERS_ONLY, Api, ApiFamily, Handler, LateFamily, refuse
+from ottla.server.logins import Logins
 from ottla.server.request_meter import RequestMeter
 from ottla.server.slice_context import SliceContext
-from ottla.server.slicing import (
-    LARGE_ANSWER_BYTES,
-    LARGE_FRAME_BYTES,
-    LARGE_FRAMES,
-    LONG_FRAME_BYTES,
-    MAX_ELEMENTS,
-    MAX_ELEMENTS_OF,
-    MAX_FRAME_BYTES,
-    SLICED,
-    Slicing,
-    freed,
-    is_long,
-)
+from ottla.server.slicing import LARGE_ANSWER_BYTES, MAX_FRAME_BYTES, Slicing, freed, is_long
 
 if TYPE_CHECKING:
     from ottla.security.acls import AclOperation, Resource
-    from ottla.security.principal import KafkaPrincipal
-    from ottla.security.sasl import SaslAuthenticator, Verdict
 
     OnDenial = Callable[[RequestContext, AclOperation, Resource, bool], object]
     """Gets what was denied, and whether it is served all the same."""
 
 logger = logging.getLogger(__name__)
 
-Answer = Response | None | Coroutine[Any, Any, Response | None]
-Handler = Callable[[RequestContext, Any], Answer]
 NewContext = Callable[[Connection, RequestHeader, int, int, int], RequestContext]
 """Gets when a request was received, its size, and when its handling began, in nanoseconds."""
-OnRefusedLogin = Callable[[Connection, str, str], object]
-"""Gets a client that was refused, the mechanism that it has chosen, and the reason."""
-
-
-MAX_REASON: Final = 500
-"""Letters of a refusal in the log: names, also of who is not logged in yet, may be in it."""
-BROKERS_ONLY: Final = (
-    ApiKey.LEADER_AND_ISR,
-    ApiKey.STOP_REPLICA,
-    ApiKey.UPDATE_METADATA,
-    ApiKey.CONTROLLED_SHUTDOWN,
-    ApiKey.ALTER_PARTITION,
-    ApiKey.WRITE_TXN_MARKERS,
-)
-"""The APIs that only brokers use; quotas do not limit those who may use them."""
-
-
-def begin(slices: Slices, context: RequestContext, work: Work[Response]) -> Answer:
-    """Answer a request by work in slices; it ends when the client has gone."""
-    return slices.begin(work, lambda: not context.connection.is_closing)
-
-
-class Api(NamedTuple):
-    """A handler and the versions that it serves: all that the message has, unless narrowed."""
-
-    handler: Handler
-    min_version: int
-    max_version: int
-    slicings: tuple[Slicing, ...] = ()
-    whole_bytes: int = UNLIMITED
-    """A request of no more bytes is not looked at for whether it needs slices."""
-    undivided_bytes: int = LONG_FRAME_BYTES
-    """A request of no more bytes is decoded in one go."""
-    max_elements: int = MAX_ELEMENTS
-    max_bytes: int = MAX_FRAME_BYTES
-
-    @classmethod
-    def of(cls, key: int, handler: Handler, min_version: int, max_version: int) -> Api:
-        """The row of an API, with the limits of its requests."""
-        if key in BROKERS_ONLY:
-            handler = partial(_exempt, handler)
-        slicings = SLICED.get(key, ())
-        max_bytes = LARGE_FRAME_BYTES if key in LARGE_FRAMES else MAX_FRAME_BYTES
-        return cls(
-            handler,
-            min_version,
-            max_version,
-            slicings,
-            min((each.whole_bytes for each in slicings), default=UNLIMITED),
-            UNLIMITED if key == ApiKey.PRODUCE else LONG_FRAME_BYTES,
-            MAX_ELEMENTS_OF.get(key, MAX_ELEMENTS),
-            UNLIMITED if key in BROKERS_ONLY or key == ApiKey.PRODUCE else max_bytes,
-        )
-
-
-class ApiFamily(Protocol):
-    """A group of handlers that share their collaborators."""
-
-    def apis(self) -> Mapping[ApiKey, Handler | tuple[Handler, int, int]]:
-        """The handlers of the family, each alone or with the versions that it serves."""
-
-
-class WholeFamily(Protocol):
-    """A family that serves all versions that its messages have."""
-
-    def apis(self) -> Mapping[ApiKey, Handler]:
-        """The handlers of the family."""
-
-
-class LateFamily:
-    """A family that is imported and made when the first request for it is there.
-
-    `narrowed` has the versions of APIs that serve only some. The object from `make` has the
-    handlers of just these APIs.
-    """
-
-    def __init__(
-        self,
-        make: Callable[[], WholeFamily],
-        *keys: ApiKey,
-        narrowed: Mapping[ApiKey, tuple[int, int]] | None = None,
-    ) -> None:
-        self.on_made: Callable[[Mapping[ApiKey, Handler]], object] | None = None
-        self._make = make
-        self._keys = keys
-        self._narrowed = narrowed or {}
-        self._made: Mapping[ApiKey, Handler] = {}
-
-    def apis(self) -> dict[ApiKey, Handler | tuple[Handler, int, int]]:
-        """Handlers that make the family, and then hand on to its own."""
-        late: dict[ApiKey, Handler] = {key: partial(self._handle, key) for key in self._keys}
-        return {
-            key: (handler, *self._narrowed[key]) if key in self._narrowed else handler
-            for key, handler in late.items()
-        }
-
-    def _handle(self, key: ApiKey, context: RequestContext, body: Any) -> Answer:
-        if not self._made:
-            self._made = self._make().apis()
-            assert self._made.keys() == set(self._keys), "the row names the APIs of the family"
-            if self.on_made is not None:
-                self.on_made(self._made)
-        return self._made[key](context, body)
 
 
 class Apis:
@@ -177,9 +57,7 @@ class Apis:
         """Makes the contexts of requests that are charged to somebody, while any are."""
         self.meter: RequestMeter | None = None
         """Watches requests, where there are metrics."""
-        self.identify: Identify | None = None
-        """Names clients that have logged in, where they do not go by the name of their login."""
-        self.on_refused_login: OnRefusedLogin | None = None
+        self.logins = Logins(runtime.scheduler)
         self.on_refused_request: Callable[[RequestContext], object] | None = None
         """Gets a request of brokers that came on another listener than theirs."""
         self.on_denial: list[OnDenial] = []
@@ -223,7 +101,7 @@ class Apis:
 
     def on_request(self, connection: Connection, frame: memoryview) -> None:
         """Decode one request and hand it to its handler; bad bytes close the connection."""
-        if connection.authenticator is not None and not self._authenticate(connection, frame):
+        if connection.authenticator is not None and not self.logins.receive(connection, frame):
             return
         charged = self.new_context
         start_ns = 0 if charged is None else self.runtime.clock.monotonic_ns()
@@ -348,65 +226,6 @@ class Apis:
             context.no_response()
         return whole
 
-    def _authenticate(self, connection: Connection, frame: memoryview) -> bool:
-        """Show a frame to the connection's authenticator; True if it is a request for us."""
-        authenticator = connection.authenticator
-        assert authenticator is not None
-        verdict = authenticator.receive(frame)
-        if verdict.is_request:
-            return True
-        if verdict.is_end:
-            refuse(connection, verdict.reason)
-        elif verdict.is_refusal:
-            self._refuse_login(connection, authenticator, verdict)
-        elif authenticator.is_complete and self.identify is not None:
-            self._identify(self.identify, connection, authenticator)
-        else:
-            if authenticator.is_complete:
-                connection.authenticated(authenticator, authenticator.principal)
-            connection.send(verdict.answer or ())
-        return False
-
-    def _identify(
-        self, identify: Identify, connection: Connection, authenticator: SaslAuthenticator
-    ) -> None:
-        """Answer a login, which is complete, once the client has its name."""
-        before = connection.principal if authenticator.login_count > 1 else None
-
-        def let_in(principal: KafkaPrincipal) -> None:
-            if before in (None, principal):
-                connection.authenticated(authenticator, principal)
-                connection.send(authenticator.welcome())
-            else:
-                turn_away(f"Cannot change principals during re-authentication from {before}")
-
-        def turn_away(reason: str) -> None:
-            self._refuse_login(connection, authenticator, authenticator.refuse(reason))
-
-        identify(connection, let_in, turn_away)
-
-    def _refuse_login(
-        self, connection: Connection, authenticator: SaslAuthenticator, verdict: Verdict
-    ) -> None:
-        """Answer after a while, and close: passwords are not tried faster than that."""
-        answer, reason = verdict.answer, verdict.reason
-        logger.info(
-            "Failed authentication with /%s (channelId=%s) (%s)",
-            connection.client_host,
-            connection.id,
-            reason[:MAX_REASON],
-        )
-        if self.on_refused_login is not None:
-            self.on_refused_login(connection, authenticator.mechanism, reason)
-
-        def end() -> None:
-            if answer is None:
-                connection.close(reason)
-            else:
-                connection.send_last(answer, reason)
-
-        self.runtime.scheduler.call_later(authenticator.listener.failure_delay_ms, end)
-
     def _call(self, handler: Handler, context: RequestContext, body: Request, size: int) -> None:
         meter = self.meter
         if meter is not None:
@@ -483,33 +302,3 @@ class Apis:
             entry for entry in refusal.api_keys if entry.api_key == ApiKey.API_VERSIONS
         ]
         context.respond(refusal)
-
-
-def _exempt(handler: Handler, context: RequestContext, body: Any) -> Answer:
-    """Serve a broker: the checks have let it pass, so that no quota limits it.
-
-    What they refuse is charged to the client that has asked for it.
-    """
-    context.quota.exempt()
-    return handler(context, body)
-
-
-def request_name(header: RequestHeader) -> str:
-    """The request as Kafka's log names it: Metadata, ListOffsets."""
-    return ApiKey(header.api_key).name.title().replace("_", "")
-
-
-def error_code(outcome: object) -> int:
-    """The error code in a response for the outcome of a request: 0 unless it is an error."""
-    return int(outcome.error) if isinstance(outcome, KafkaError) else int(ErrorCode.NONE)
-
-
-def error_message(outcome: object) -> str | None:
-    """The error message in a response; None unless it is an error."""
-    return outcome.message if isinstance(outcome, KafkaError) else None
-
-
-def refuse(connection: Connection, reason: str) -> None:
-    """Log and close the connection of a client that breaks the protocol: no answer fits."""
-    logger.info("closing %s: %s", connection.id, reason[:MAX_REASON])
-    connection.close(reason)

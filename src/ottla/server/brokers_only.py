@@ -9,20 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest
-from ottla.server.apis import BROKERS_ONLY, Answer, Apis, Handler
+from ottla.server.api import BROKERS_ONLY, Answer, Handler
+from ottla.server.apis import Apis
 from ottla.structs import CONSUMER_REPLICA_ID
-
-if TYPE_CHECKING:
-    from ottla.security.acls import AclOperation, Resource
-
-    OnDenial = Callable[[RequestContext, AclOperation, Resource, bool], object]
-    """Gets what was denied, and whether it is served all the same."""
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.config.place import found_at, is_there, wanted_by
 from ottla.errors import ConfigError
 from ottla.protocol.api_keys import ApiKey
-from ottla.server.apis import LateFamily
+from ottla.server.api import LateFamily
 
 logger = logging.getLogger(__name__)
 

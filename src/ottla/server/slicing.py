@@ -14,20 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Array, StructType
 from ottla.runtime.scheduler import FREED_AT_ONCE, Work
-
-if TYPE_CHECKING:
-    from ottla.security.acls import AclOperation, Resource
-
-    OnDenial = Callable[[RequestContext, AclOperation, Resource, bool], object]
-    """Gets what was denied, and whether it is served all the same."""
-
 
 MAX_FRAME_BYTES: Final = 4 * 1024 * 1024
 LARGE_FRAME_BYTES: Final = 32 * 1024 * 1024

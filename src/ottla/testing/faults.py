@@ -24,7 +24,8 @@ from ottla.protocol.produce import ProduceRequest
 from ottla.protocol.types import Array, Field, Int32, String
 from ottla.runtime import Runtime
 from ottla.runtime.io_thread import Lock
-from ottla.server.apis import Answer, Apis, Handler
+from ottla.server.api import Answer, Handler
+from ottla.server.apis import Apis
 from ottla.server.broker import Broker
 from ottla.server.brokers_only import is_follower
 from ottla.testing.waiting import LIMIT_S, wait_until

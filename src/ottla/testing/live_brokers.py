@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ottla.protocol.consumer_group import DescribedConsumerGroup
     from ottla.protocol.group import DescribedGroup
     from ottla.replication.partition import Partition
-    from ottla.server.apis import Answer, Handler
+    from ottla.server.api import Answer, Handler
     from ottla.testing.memory_disk import MemoryDisk
 
 logger = logging.getLogger(__name__)

@@ -21,7 +21,8 @@ from ottla.protocol.list_offsets import ListOffsetsRequest
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.runtime import real_runtime
-from ottla.server.apis import Apis, LateFamily
+from ottla.server.api import LateFamily
+from ottla.server.apis import Apis
 from ottla.server.handlers.api_versions import ApiVersionsHandler, Features
 from ottla.server.request_meter import RequestMeter
 from ottla.testing import mock_runtime

@@ -11,7 +11,7 @@ from unittest.mock import MagicMock
 
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.server import handlers
-from ottla.server.apis import LateFamily
+from ottla.server.api import LateFamily
 from ottla.server.fetch_session import FetchSessionCache
 from ottla.testing import mock_runtime
 

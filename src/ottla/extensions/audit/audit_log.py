@@ -34,7 +34,8 @@ from ottla.runtime import Runtime
 from ottla.runtime.scheduler import pause, within
 from ottla.runtime.timing import Backoff
 from ottla.security.acls import CLUSTER, AclOperation, Resource, ResourceType
-from ottla.server.apis import Answer, Apis, Handler, request_name
+from ottla.server.api import Answer, Handler, request_name
+from ottla.server.apis import Apis
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class AuditLog:
         """Note all administrative requests and all refusals from here on."""
         for key, resources in ADMINISTRATIVE.items():
             apis.wrap(key, partial(self._audited, resources))
-        apis.on_refused_login = self.note_login
+        apis.logins.on_refused = self.note_login
         apis.on_refused_request = self.note_refusal
         apis.on_denial.append(self.note_denial)
 

@@ -36,7 +36,7 @@ from ottla.record.legacy_positional import LENGTH, positional_messages
 from ottla.record.record import CorruptRecordError
 from ottla.runtime import Buffer, FileRegion, Runtime
 from ottla.runtime.scheduler import Work
-from ottla.server.apis import refuse
+from ottla.server.api import refuse
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)

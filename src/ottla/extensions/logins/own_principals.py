@@ -54,7 +54,7 @@ class OwnPrincipals(Extension):
         self._free = asyncio.Semaphore(CALLS)
 
     def wrap(self) -> None:
-        self.broker.apis.identify = self.broker.processor.identify = self.identify
+        self.broker.apis.logins.identify = self.broker.processor.identify = self.identify
 
     async def close(self, *, is_killed: bool = False) -> None:
         if is_killed:

@@ -40,7 +40,7 @@ from ottla.security.scram import (
     MIN_ITERATIONS,
     ScramCredential,
 )
-from ottla.server.apis import Handler, error_code, error_message
+from ottla.server.api import Handler, error_code, error_message
 from ottla.structs import ClientEntity
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from ottla.protocol.telemetry import (
 )
 from ottla.record.compression import CompressionType, decompress
 from ottla.runtime import Runtime
-from ottla.server.apis import Handler
+from ottla.server.api import Handler
 from ottla.structs import NO_UUID
 
 ALL: Final = "*"

@@ -21,7 +21,7 @@ from ottla.protocol.log_dirs import (
 )
 from ottla.protocol.topic_name import validate_topic_name
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.server.apis import Handler
+from ottla.server.api import Handler
 from ottla.server.parts import Parts
 from ottla.structs import TopicPartition
 

@@ -23,7 +23,7 @@ from ottla.protocol.reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from ottla.server.apis import Handler, error_code, error_message
+from ottla.server.api import Handler, error_code, error_message
 from ottla.server.parts import Parts
 from ottla.structs import TopicPartition, by_topic
 

@@ -35,7 +35,7 @@ from ottla.protocol.configs import (
 )
 from ottla.runtime import Slices
 from ottla.runtime.scheduler import gather_each
-from ottla.server.apis import Handler, error_code, error_message
+from ottla.server.api import Handler, error_code, error_message
 from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.parts import Parts
 from ottla.structs import ClientEntity

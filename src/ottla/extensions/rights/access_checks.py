@@ -94,7 +94,8 @@ from ottla.security.acls import (
 )
 from ottla.security.delegation_tokens import may_ask, not_created, owner_of
 from ottla.security.principal import KafkaPrincipal
-from ottla.server.apis import Answer, Apis, Handler
+from ottla.server.api import Answer, Handler
+from ottla.server.apis import Apis
 from ottla.server.brokers_only import is_follower
 from ottla.server.handlers.metadata import is_too_old_for_ids
 from ottla.structs import NO_UUID

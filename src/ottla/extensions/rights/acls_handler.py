@@ -43,7 +43,7 @@ from ottla.security.acls import (
     ResourceType,
     check_binding,
 )
-from ottla.server.apis import Handler, error_code, error_message
+from ottla.server.api import Handler, error_code, error_message
 
 SLICE_BINDINGS = 1000
 REASON = "no authorizer is configured on this broker"

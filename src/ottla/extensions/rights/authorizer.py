@@ -27,7 +27,7 @@ from ottla.security.acls import (
     parse_super_users,
 )
 from ottla.security.principal import KafkaPrincipal
-from ottla.server.apis import request_name
+from ottla.server.api import request_name
 from ottla.structs import Value
 
 if TYPE_CHECKING:

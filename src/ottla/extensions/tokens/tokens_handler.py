@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ottla.runtime import Runtime
     from ottla.runtime.scheduler import Work
     from ottla.security.delegation_tokens import TokenTable
-    from ottla.server.apis import Answer, Handler
+    from ottla.server.api import Answer, Handler
 
 TOKENS_IN_A_SLICE: Final = 200
 """A token may name a hundred renewers."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.topic_name import validate_topic_name
-from ottla.server.apis import LateFamily
+from ottla.server.api import LateFamily
 from ottla.server.handlers.api_versions import ApiVersionsHandler, FeaturesHandler
 from ottla.server.handlers.fetch import FetchHandler
 from ottla.server.handlers.metadata import MetadataHandler
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.coordinator.group.offsets import RegistryOffsets
-    from ottla.server.apis import ApiFamily, WholeFamily
+    from ottla.server.api import ApiFamily, WholeFamily
     from ottla.server.cluster_link import ClusterLink
     from ottla.server.controller_orders import ControllerOrders
     from ottla.server.coordinators import Coordinators

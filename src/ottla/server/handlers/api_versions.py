@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from ottla.network.request_context import RequestContext
     from ottla.runtime import Runtime
-    from ottla.server.apis import Handler
+    from ottla.server.api import Handler
 
 logger = logging.getLogger(__name__)
 

@@ -59,7 +59,7 @@ from ottla.protocol.topic_name import validate_topic_name
 from ottla.protocol.types import MAX_STRING_BYTES
 from ottla.registry import paths
 from ottla.server import broker_loggers
-from ottla.server.apis import Handler, error_code, error_message
+from ottla.server.api import Handler, error_code, error_message
 from ottla.server.config_entries import (
     DescribedConfig,
     broker_entries,

@@ -22,7 +22,7 @@ from ottla.protocol.consumer_group import (
 from ottla.runtime import Slices
 from ottla.runtime.scheduler import Work
 from ottla.security.acls import GROUP_OPERATIONS
-from ottla.server.apis import Answer, Handler, begin
+from ottla.server.api import Answer, Handler, begin
 
 
 class ConsumerGroupHandlers:

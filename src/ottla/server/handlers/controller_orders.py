@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from ottla.network.request_context import RequestContext
-    from ottla.server.apis import Handler
+    from ottla.server.api import Handler
     from ottla.server.controller_orders import ControllerOrders, Errors
 
 logger = logging.getLogger(__name__)

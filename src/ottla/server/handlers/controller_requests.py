@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ottla.controller.controller import Controller
     from ottla.network.request_context import RequestContext
-    from ottla.server.apis import Handler
+    from ottla.server.api import Handler
 
 
 Outcomes = Mapping[TopicPartition, LeaderAndIsr | KafkaError]

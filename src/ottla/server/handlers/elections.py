@@ -22,7 +22,7 @@ from ottla.protocol.reassignments import (
     ElectLeadersResponse,
 )
 from ottla.runtime import Slices
-from ottla.server.apis import Handler, error_code, error_message
+from ottla.server.api import Handler, error_code, error_message
 from ottla.structs import ElectionType, TopicPartition
 
 FIRST_VERSION_WITH_TOP_LEVEL_ERROR: Final = 1

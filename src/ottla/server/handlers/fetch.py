@@ -40,7 +40,7 @@ from ottla.record.compression import CompressionType
 from ottla.replication.delayed_fetch import FetchResults
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import FetchParams, FetchPartitionResult, PartitionFetch
-from ottla.server.apis import Handler
+from ottla.server.api import Handler
 from ottla.server.brokers_only import is_follower
 from ottla.server.fetch_session import (
     MAX_FETCHED,

@@ -25,7 +25,7 @@ from ottla.protocol.group import (
     FindCoordinatorResponse,
 )
 from ottla.runtime import Scheduler
-from ottla.server.apis import Handler
+from ottla.server.api import Handler
 from ottla.server.coordinators import Coordinators
 from ottla.server.handlers.metadata import CreateTopic
 from ottla.server.metadata_cache import MetadataCache

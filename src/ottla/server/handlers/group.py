@@ -34,7 +34,7 @@ from ottla.protocol.group import (
 from ottla.runtime import Slices
 from ottla.runtime.scheduler import Work
 from ottla.security.acls import GROUP_OPERATIONS
-from ottla.server.apis import Answer, Handler, begin
+from ottla.server.api import Answer, Handler, begin
 
 NULLABLE_PROTOCOL_NAME_VERSION: Final = 7
 LEAVE_SEVERAL_VERSION: Final = 3

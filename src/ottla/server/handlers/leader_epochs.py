@@ -21,7 +21,7 @@ from ottla.protocol.leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from ottla.server.apis import Handler
+from ottla.server.api import Handler
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from ottla.protocol.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from ottla.replication.replica_requests import OffsetResult
-from ottla.server.apis import Answer, Handler, begin
+from ottla.server.api import Answer, Handler, begin
 from ottla.structs import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,

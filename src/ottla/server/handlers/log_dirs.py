@@ -27,7 +27,7 @@ from ottla.protocol.log_dirs import (
 )
 from ottla.runtime import Slices
 from ottla.runtime.scheduler import Work
-from ottla.server.apis import Answer, Handler, begin
+from ottla.server.api import Answer, Handler, begin
 from ottla.structs import TopicPartition
 
 PartitionsByTopic = dict[str, list[DescribeLogDirsPartition]]

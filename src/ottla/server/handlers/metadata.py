@@ -47,7 +47,7 @@ from ottla.structs import INTERNAL_TOPICS, NO_LEADER, NO_UUID, PartitionState, T
 if TYPE_CHECKING:
     from ottla.network.request_context import RequestContext
     from ottla.runtime import Slices
-    from ottla.server.apis import Handler
+    from ottla.server.api import Handler
     from ottla.server.metadata_cache import MetadataCache
 
 FIRST_VERSION_WITH_NULL_FOR_ALL = 1

@@ -42,7 +42,7 @@ from ottla.protocol.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from ottla.server.apis import Answer, Handler, begin
+from ottla.server.api import Answer, Handler, begin
 from ottla.structs import NO_OFFSET, TopicPartition, by_topic
 
 if TYPE_CHECKING:

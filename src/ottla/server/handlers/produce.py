@@ -40,7 +40,7 @@ from ottla.replication.replica_requests import (
     ACKS_NONE,
     PartitionAppendResult,
 )
-from ottla.server.apis import Handler
+from ottla.server.api import Handler
 from ottla.server.handlers.transactional_produce import TransactionalProduce, note_refusals
 from ottla.server.metadata_cache import CurrentLeaders
 from ottla.structs import NO_EPOCH, TopicPartition

@@ -19,7 +19,7 @@ from ottla.errors import ErrorCode
 from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.transactions import InitProducerIdRequest, InitProducerIdResponse
-from ottla.server.apis import Handler
+from ottla.server.api import Handler
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TxnProducer
 
 INIT_FENCED_VERSION: Final = 4

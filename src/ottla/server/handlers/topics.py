@@ -48,7 +48,7 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import DeleteRecordsResult
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import within
-from ottla.server.apis import Handler, error_code, error_message
+from ottla.server.api import Handler, error_code, error_message
 from ottla.server.config_entries import DescribedConfig, topic_entries
 from ottla.server.dynamic_config import DynamicConfig
 from ottla.structs import NO_OFFSET, NO_UUID, TopicPartition, by_topic

@@ -32,7 +32,7 @@ from ottla.protocol.transactions import (
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import Work
-from ottla.server.apis import Answer, Handler, begin
+from ottla.server.api import Answer, Handler, begin
 from ottla.structs import TopicPartition
 
 IDS_IN_A_SLICE: Final = 1000

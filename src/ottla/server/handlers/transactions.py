@@ -51,7 +51,7 @@ from ottla.protocol.transactions import (
     WriteTxnMarkersResponse,
 )
 from ottla.runtime import Clock
-from ottla.server.apis import Handler
+from ottla.server.api import Handler
 from ottla.server.handlers.producer_ids import session_of
 from ottla.structs import (
     BROKER_CLIENT_ID,

@@ -629,7 +629,7 @@ def test_apis_are_watched():
 
     assert apis._apis[ApiKey.FETCH].handler is handler
     assert apis._apis[ApiKey.DELETE_TOPICS].handler is not handler
-    assert apis.on_refused_login == world.audit.note_login
+    assert apis.logins.on_refused == world.audit.note_login
     assert apis.on_refused_request == world.audit.note_refusal
     assert apis.on_denial == [world.audit.note_denial]
 

@@ -327,7 +327,7 @@ def test_client_that_leaves_before_it_has_a_name_is_forgotten(scripted, certific
 @pytest.mark.parametrize("is_same", [True, False])
 def test_session_that_begins_again_keeps_its_principal(certificates, is_same, caplog):
     """The builder is asked at each login of a connection (KIP-368); another name ends it."""
-    caplog.set_level(logging.INFO, "ottla.server.apis")
+    caplog.set_level(logging.INFO, "ottla.server.logins")
     reauth = {"connections.max.reauth.ms": "1500"}
     with InProcessBroker(**settings_of(certificates, Scripted, **reauth)) as broker:
         login = client(broker, certificates, "SASL_PLAINTEXT")

@@ -81,7 +81,7 @@ def test_line_of_a_refused_login_is_short(apis, runtime, caplog):
 def test_refused_login_is_told_to_whoever_listens(apis, runtime):
     """With the mechanism and the reason, such as to a log of what was denied."""
     told = []
-    apis.on_refused_login = lambda *refusal: told.append(refusal)
+    apis.logins.on_refused = lambda *refusal: told.append(refusal)
     client = client_of(runtime)
     log_in(apis, client, b"wrong")
     ((who, mechanism, reason),) = told
@@ -123,7 +123,7 @@ def test_session_that_has_ended_is_closed_at_once(apis, runtime):
 def test_client_is_served_under_the_name_that_it_gets(apis, runtime):
     """Nothing is answered before; the name may take a while."""
     waiting = []
-    apis.identify = lambda connection, let_in, refuse: waiting.append(let_in)
+    apis.logins.identify = lambda connection, let_in, refuse: waiting.append(let_in)
     client = client_of(runtime)
     log_in(apis, client)
     assert len(client.sent) == 1
@@ -136,7 +136,7 @@ def test_client_is_served_under_the_name_that_it_gets(apis, runtime):
 
 def test_client_without_a_name_is_refused(apis, runtime):
     """As one whose password is wrong."""
-    apis.identify = lambda connection, let_in, refuse: refuse("nobody of that name")
+    apis.logins.identify = lambda connection, let_in, refuse: refuse("nobody of that name")
     client = client_of(runtime)
     log_in(apis, client)
     assert len(client.sent) == 1
@@ -150,7 +150,7 @@ def test_client_without_a_name_is_refused(apis, runtime):
 def test_name_does_not_change_with_another_login(apis, runtime, is_same):
     """Rights were given to the connection under its name (KIP-368)."""
     names = iter([KafkaPrincipal("Team", "a"), KafkaPrincipal("Team", "a" if is_same else "b")])
-    apis.identify = lambda connection, let_in, refuse: let_in(next(names))
+    apis.logins.identify = lambda connection, let_in, refuse: let_in(next(names))
     client = client_of(runtime, max_reauth_ms=1000)
     log_in(apis, client)
     log_in(apis, client)
