@@ -126,6 +126,11 @@ ELSEWHERE = (
         "server/parts",
     ),
     Elsewhere(
+        "tests/unit/extensions/measures/test_broker_metrics_parts.py",
+        "connections and bytes are counted for the metrics of listeners",
+        "network/traffic",
+    ),
+    Elsewhere(
         "tests/unit/extensions/measures/test_request_metrics.py",
         "what they watch is known where it is measured",
         "network/request_watch server/request_meter",

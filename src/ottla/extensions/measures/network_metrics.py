@@ -18,7 +18,8 @@ from ottla.metrics.metrics_registry import (
     Tags,
 )
 from ottla.metrics.sensors import WindowedRate
-from ottla.network.processor import Processor, Traffic
+from ottla.network.processor import Processor
+from ottla.network.traffic import Traffic
 from ottla.runtime import Clock
 from ottla.runtime.busy_time import BusyTime
 

@@ -22,7 +22,7 @@ from ottla.extensions.measures.measures import Measures
 from ottla.metrics import MetricsReporter
 from ottla.metrics.metrics_registry import Kind, MetricsRegistry, attributes
 from ottla.metrics.sensors import TICK_MS
-from ottla.network.processor import Traffic
+from ottla.network.traffic import Traffic
 from ottla.registry.tree import SessionState
 from ottla.registry.zookeeper import ZooKeeperRegistry
 from ottla.registry.zookeeper_session import ZooKeeperSettings
