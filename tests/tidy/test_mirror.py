@@ -419,6 +419,11 @@ ELSEWHERE = (
         "record/legacy_batch record/legacy_lz4",
     ),
     Elsewhere(
+        "tests/unit/log/test_log_segment.py",
+        "a segment is searched by time, and its indexes may lie",
+        "log/index_checks log/time_search",
+    ),
+    Elsewhere(
         "tests/unit/record/test_record_batch.py",
         "batches follow each other in the bytes that one is read from",
         "record/memory_records",

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.config.topic_config import TopicConfig
-from ottla.log.file_batches import BATCH_READ_BYTES, read_batch, read_headers
+from ottla.log.file_batches import BATCH_READ_BYTES, read_headers
 from ottla.log.index_file import CorruptIndexError
 from ottla.log.log_files import (
     INDEX_SUFFIX,
@@ -30,87 +30,9 @@ from ottla.log.time_index import TimeIndex
 from ottla.log.transaction_index import TransactionIndex
 from ottla.record.record_batch import CorruptRecordError, RecordBatch
 from ottla.runtime import Buffer, Disk, File, FileRegion
-from ottla.runtime.scheduler import Work
 from ottla.structs import NO_TIMESTAMP
 
 logger = logging.getLogger(__name__)
-
-
-HEADERS_IN_A_SLICE = 1000
-
-
-class TimedOffset(NamedTuple):
-    """The result of a search by time."""
-
-    timestamp_ms: int
-    offset: int
-    leader_epoch: int
-
-
-def is_later(found: Sequence[int], best: TimedOffset | None) -> bool:
-    """Whether a record's timestamp is larger, or its offset smaller with the same timestamp."""
-    return best is None or (-found[0], found[1]) < (-best.timestamp_ms, best.offset)
-
-
-def check_indexes(segment: LogSegment) -> None:
-    """Check the ends of both indexes, which needs no read of the whole segment."""
-    _check_offset_index(segment)
-    _check_time_index(segment)
-
-
-def is_right(entry: OffsetPosition, segment: LogSegment) -> bool:
-    """Whether the batch at the entry's position ends with its offset.
-
-    Before Kafka 1.1 an entry had the first offset.
-    """
-    try:
-        _, batch = next(read_headers(segment.file, entry.position, segment.size))
-        return entry.offset == batch.last_offset or entry.offset == batch.base_offset
-    except (StopIteration, CorruptRecordError):
-        return False
-
-
-def _check_offset_index(segment: LogSegment) -> None:
-    index = segment.offset_index
-    index.check(segment.size)
-    if len(index):
-        if not is_right(index.last_entry(), segment):
-            raise CorruptIndexError(f"{index.path}: its last entry is not so in the log")
-        return
-    try:
-        for position, _ in read_headers(segment.file, 0, segment.size):
-            if position > segment.index_interval_bytes:
-                raise CorruptIndexError(f"{index.path} is empty, but the segment is not")
-    except CorruptRecordError:
-        pass  # the log itself is damaged, which a read or recovery will find
-
-
-def _check_time_index(segment: LogSegment) -> None:
-    """A zeroed entry would make the segment look old enough to be deleted."""
-    index = segment.time_index
-    timestamp_ms, offset = index.last_entry()
-    if not len(index) and _is_without_timestamps(segment):
-        return
-    if timestamp_ms < 0 or offset < segment.base_offset:
-        raise CorruptIndexError(f"{index.path} does not end with a timestamp of the segment")
-    if timestamp_ms == 0:
-        header = segment.header_of(offset)
-        if header is None or header[1].max_timestamp != timestamp_ms:
-            raise CorruptIndexError(f"{index.path} ends with a timestamp that no batch has")
-
-
-def _is_without_timestamps(segment: LogSegment) -> bool:
-    """Whether it is empty, or of magic 0 from its first message to its last stretch."""
-    last_position = segment.offset_index.last_entry().position
-    try:
-        return not any(
-            batch.magic
-            for position in (0, last_position)
-            for _, batch in islice(read_headers(segment.file, position, segment.size), 1)
-        )
-    except CorruptRecordError:
-        return False
-
 
 MAX_READ_HINTS: Final = 64
 
@@ -286,11 +208,10 @@ class LogSegment:
         self._hints.clear()
 
     def open(self) -> None:
-        """Take the files as they are; CorruptIndexError when an index does not fit the log."""
+        """Take the files as they are; CorruptIndexError if the size of an index cannot be right."""
         self.size = self._disk.file_size(self.path)
         self.offset_index.open()
         self.time_index.open()
-        check_indexes(self)
         self.max_timestamp_ms, self.offset_of_max_timestamp = self.time_index.last_entry()
 
     def load_tail(self) -> None:
@@ -373,10 +294,21 @@ class LogSegment:
         An index that proves wrong is rebuilt, once. CorruptRecordError if the log is wrong too.
         """
         entry = self.offset_index.lookup(offset)
-        if entry.position and not is_right(entry, self):
-            self._mend_indexes(CorruptIndexError(f"{self.offset_index.path}: {entry} is not so"))
+        if entry.position and not self.confirms(entry):
+            self.mend_indexes(CorruptIndexError(f"{self.offset_index.path}: {entry} is not so"))
             entry = self.offset_index.lookup(offset)
         return read_headers(self.file, entry.position, self.size)
+
+    def confirms(self, entry: OffsetPosition) -> bool:
+        """Whether the batch at the position of an index entry ends with its offset.
+
+        Before Kafka 1.1 an entry had the first offset.
+        """
+        try:
+            _, batch = next(read_headers(self.file, entry.position, self.size))
+            return entry.offset == batch.last_offset or entry.offset == batch.base_offset
+        except (StopIteration, CorruptRecordError):
+            return False
 
     def read(
         self, start_offset: int, max_bytes: int, end_position: int, min_one_message: bool
@@ -420,60 +352,6 @@ class LogSegment:
         """An offset at or behind the end of records that were read from here, from the index."""
         return self.offset_index.offset_behind(records.position + records.size)
 
-    def find_offset_by_timestamp(
-        self, timestamp_ms: int, start_offset: int
-    ) -> Work[TimedOffset | None]:
-        """The first record at or behind `start_offset` with `timestamp_ms` or a later time."""
-        # One file from first to last: in a pause another may take its path.
-        file, time_index = self.file, (yield from self._checked_time_index())
-        indexed = time_index.lookup(timestamp_ms).offset
-        for count, (position, header) in enumerate(self.headers_from(max(indexed, start_offset))):
-            if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:
-                for found in read_batch(file, position, header).times():
-                    if found is None:
-                        yield
-                    elif found[0] >= timestamp_ms and found[1] >= start_offset:
-                        return TimedOffset(*found, header.partition_leader_epoch)
-            if count % HEADERS_IN_A_SLICE == HEADERS_IN_A_SLICE - 1:
-                yield
-        return None
-
-    def _checked_time_index(self) -> Work[TimeIndex]:
-        try:
-            yield from self.time_index.check_order()
-        except CorruptIndexError as error:
-            self._mend_indexes(error)
-        return self.time_index
-
-    def latest_record(self, offset: int) -> Work[TimedOffset | None]:
-        """The first of the latest records from an offset on.
-
-        The largest timestamp may be that of a batch that compaction has emptied, or of a record
-        before the offset: then every header from the offset on is looked at.
-        """
-        found = yield from self.find_offset_by_timestamp(max(0, self.max_timestamp_ms), offset)
-        if found is not None:
-            return found
-        file, latest = self.file, list[tuple[int, int]]()
-        for count, (position, header) in enumerate(self.headers_from(offset)):
-            if header.max_timestamp >= 0 and header.record_count:
-                latest.append((-header.max_timestamp, position))
-            if count % HEADERS_IN_A_SLICE == HEADERS_IN_A_SLICE - 1:
-                yield
-        latest.sort()
-        best: TimedOffset | None = None
-        for negative_timestamp, position in latest:
-            if best is not None and -negative_timestamp < best.timestamp_ms:
-                break
-            _, header = next(read_headers(file, position, self.size))
-            batch = read_batch(file, position, header)
-            for each in batch.times():
-                if each is None:
-                    yield
-                elif each[1] >= offset and each[0] >= 0 and is_later(each, best):
-                    best = TimedOffset(*each, batch.partition_leader_epoch)
-        return best
-
     def _border_before(self, position: int, start: int) -> int:
         """The last border of a batch at or before `position`; one is at `start`."""
         border = self.recent.border_before(position)
@@ -504,7 +382,8 @@ class LogSegment:
             self._hints.clear()
         self._hints[offset] = position
 
-    def _mend_indexes(self, error: CorruptIndexError) -> None:
+    def mend_indexes(self, error: CorruptIndexError) -> None:
+        """Rebuild indexes that have proved wrong, once; CorruptRecordError if the log is wrong."""
         if self._is_index_rebuilt:
             raise CorruptRecordError(str(error))
         logger.warning("Rebuilding the indexes of %s: %s", self.path, error)

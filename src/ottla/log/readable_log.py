@@ -19,8 +19,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.log.index_file import CorruptIndexError
 from ottla.log.log_dir import LogDir
 from ottla.log.log_results import FetchDataInfo
-from ottla.log.log_segment import TimedOffset
 from ottla.log.recovery import LoadedLog, rebuild_txn_indexes
+from ottla.log.time_search import TimedOffset, latest_record, search_time
 from ottla.log.transaction_index import AbortedTxn
 from ottla.record.record_batch import BATCH_OVERHEAD
 from ottla.runtime import FileRegion
@@ -214,10 +214,10 @@ class ReadableLog:
             start = self.log_start_offset
             return TimedOffset(NO_TIMESTAMP, start, epochs.epoch_for(start))
         if timestamp_ms == MAX_TIMESTAMP:
-            return (yield from self._search(self.segments.latest_record(self.log_start_offset)))
+            return (yield from self._search(latest_record(self.segments, self.log_start_offset)))
         if timestamp_ms < 0:
             return None
-        search = self.segments.search_time(timestamp_ms, self.log_start_offset)
+        search = search_time(self.segments, timestamp_ms, self.log_start_offset)
         return (yield from self._search(search))
 
     def _search(self, search: Work[TimedOffset | None]) -> Work[TimedOffset | None]:

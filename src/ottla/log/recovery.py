@@ -25,6 +25,7 @@ from typing import Final
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.file_batches import read_batch, read_batches, read_headers
+from ottla.log.index_checks import check_indexes
 from ottla.log.index_file import CorruptIndexError
 from ottla.log.leader_epoch_cache import LeaderEpochCache
 from ottla.log.log_dir import LogDir
@@ -324,6 +325,7 @@ class _LogLoader:
         for segment in self.segments[: self._first_unflushed()]:
             try:
                 segment.open()
+                check_indexes(segment)
             except CorruptIndexError as error:
                 self._rebuild_indexes(segment, error)
 

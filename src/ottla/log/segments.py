@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
 
-from ottla.log.log_segment import LogSegment, TimedOffset, is_later
+from ottla.log.log_segment import LogSegment
 from ottla.log.transaction_index import AbortedTxn
 from ottla.runtime import FileRegion
-from ottla.runtime.scheduler import Work
 
 
 class Segments:
@@ -51,27 +49,6 @@ class Segments:
 
     def size_in_bytes(self) -> int:
         return sum(segment.size for segment in self.items)
-
-    def latest_record(self, offset: int) -> Work[TimedOffset | None]:
-        """The first of the latest records from an offset on."""
-        best: TimedOffset | None = None
-        largest = attrgetter("max_timestamp_ms")
-        for segment in sorted(self.since(offset), key=largest, reverse=True):
-            if segment.max_timestamp_ms < (0 if best is None else best[0]):
-                break
-            found = yield from segment.latest_record(offset)
-            if found is not None and is_later(found, best):
-                best = found
-        return best
-
-    def search_time(self, timestamp_ms: int, start_offset: int) -> Work[TimedOffset | None]:
-        """The first record at or after a time, from an offset on."""
-        for segment in self.since(start_offset):
-            if segment.max_timestamp_ms >= timestamp_ms:
-                found = yield from segment.find_offset_by_timestamp(timestamp_ms, start_offset)
-                if found is not None:
-                    return found
-        return None
 
     def aborted_transactions(
         self, start_offset: int, records: FileRegion | None, max_offset: int

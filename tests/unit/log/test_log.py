@@ -8,7 +8,7 @@ import pytest
 from log_world import DIR, NOW_MS, LogWorld, new_batch, numbers, read_all, values
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.log import log_segment
+from ottla.log import time_search
 from ottla.log.log_retention import delete_old_segments
 from ottla.log.log_truncation import truncate_to
 from ottla.record.batch_builder import build_batch
@@ -528,7 +528,7 @@ def cut(log):
 @pytest.mark.parametrize("change", [close_files, move_away, cut])
 def test_search_that_others_overtake_ends_and_blames_no_disk(world, monkeypatch, change):
     """A log that is moved, cleaned, cut or closed in a pause is asked for again by the client."""
-    monkeypatch.setattr(log_segment, "HEADERS_IN_A_SLICE", 1)
+    monkeypatch.setattr(time_search, "HEADERS_IN_A_SLICE", 1)
     log = world.log()
     for number in range(4):
         data = bytearray(build_batch([(NOW_MS + number, None, b"", ())]))

@@ -7,10 +7,12 @@ from log_world import NOW_MS, new_batch
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
+from ottla.log.index_checks import check_indexes
 from ottla.log.index_file import CorruptIndexError
 from ottla.log.log_segment import MAX_READ_HINTS, LogSegment
 from ottla.log.segment_files import sync_files
 from ottla.log.segments import Segments
+from ottla.log.time_search import latest_of_segment, latest_record, search_segment
 from ottla.log.transaction_index import AbortedTxn
 from ottla.record.batch_builder import build_batch, with_records
 from ottla.record.compression import CompressionType
@@ -41,12 +43,18 @@ def add(segment: LogSegment, number: int, timestamp_ms: int | None = None) -> No
     segment.append(data, offset, offset + 1, time)
 
 
+def opened(disk: MemoryDisk) -> LogSegment:
+    """The segment whose files are there."""
+    segment = LogSegment(disk, "", BASE, CONFIG, NOW_MS)
+    segment.open()
+    check_indexes(segment)
+    return segment
+
+
 def reopened(segment: LogSegment) -> LogSegment:
     """The same segment in another life, as a closed one."""
     segment.become_inactive()
-    again = LogSegment(segment._disk, "", BASE, CONFIG, NOW_MS)
-    again.open()
-    return again
+    return opened(segment._disk)
 
 
 def offsets(segment: LogSegment, start: int, max_bytes: int, minimum: bool = True) -> list[int]:
@@ -251,9 +259,9 @@ def test_latest_record_is_found_whatever_the_headers_say():
         ]
         best = min(found, default=None)
         expected = None if best is None else (-best[0], best[1], -1)
-        assert at_once(Segments(segments).latest_record(start)) == expected
+        assert at_once(latest_record(Segments(segments), start)) == expected
         if start >= BASE + 8:
-            assert at_once(segments[1].latest_record(start)) == expected
+            assert at_once(latest_of_segment(segments[1], start)) == expected
 
 
 def test_cache_is_asked_about_all_that_would_be_read(monkeypatch):
@@ -295,14 +303,14 @@ def test_record_is_found_by_its_time(is_reopened):
 
     for number in range(20):
         for timestamp_ms in (NOW_MS + 10 * number, NOW_MS + 10 * number - 9):
-            record = at_once(segment.find_offset_by_timestamp(timestamp_ms, BASE))
+            record = at_once(search_segment(segment, timestamp_ms, BASE))
             assert (record.offset, record.timestamp_ms) == (BASE + 2 * number, NOW_MS + 10 * number)
-    assert at_once(segment.find_offset_by_timestamp(NOW_MS + 191, BASE)) is None
+    assert at_once(search_segment(segment, NOW_MS + 191, BASE)) is None
 
 
 def test_time_search_leaves_out_records_before_the_start_offset():
     """The log starts inside a batch."""
-    record = at_once(new_segment().find_offset_by_timestamp(0, BASE + 5))
+    record = at_once(search_segment(new_segment(), 0, BASE + 5))
 
     assert record.offset == BASE + 5
 
@@ -317,7 +325,7 @@ def test_largest_timestamp_survives_out_of_order_times():
     again = reopened(segment)
     assert again.max_timestamp_ms == segment.max_timestamp_ms == NOW_MS + 5000
     assert again.offset_of_max_timestamp == BASE + 7
-    record = at_once(again.find_offset_by_timestamp(NOW_MS + 4000, BASE))
+    record = at_once(search_segment(again, NOW_MS + 4000, BASE))
     assert record.offset == BASE + 6
 
 
@@ -326,8 +334,7 @@ def test_load_tail_finds_timestamps_behind_the_last_index_entry():
     segment = new_segment()
     add(segment, 20, segment.max_timestamp_ms)
     segment.write_indexes()
-    again = LogSegment(segment._disk, "", BASE, CONFIG, NOW_MS)
-    again.open()
+    again = opened(segment._disk)
     again.load_tail()
 
     assert again.max_timestamp_ms == segment.max_timestamp_ms
@@ -370,7 +377,7 @@ def test_open_refuses_an_index_that_does_not_fit(path, damage):
         segment._disk.open(name).truncate(size - 3 if damage == "torn" else 0)
 
     with pytest.raises(CorruptIndexError):
-        LogSegment(segment._disk, "", BASE, CONFIG, NOW_MS).open()
+        opened(segment._disk)
 
 
 def test_rebuilt_indexes_are_those_of_the_appends():
@@ -379,8 +386,7 @@ def test_rebuilt_indexes_are_those_of_the_appends():
     new_segment(disk).become_inactive()
     names = [f"/{BASE:020d}{suffix}" for suffix in (".index", ".timeindex")]
     before = [disk.read_bytes(name) for name in names]
-    segment = LogSegment(disk, "", BASE, CONFIG, NOW_MS)
-    segment.open()
+    segment = opened(disk)
     segment.rebuild_indexes()
     segment.become_inactive()
 
@@ -393,8 +399,7 @@ def test_index_entry_that_lies_is_found_out_when_it_is_used(garbage):
     segment = new_segment()
     segment.become_inactive()
     overwrite(segment, f"/{BASE:020d}.index", garbage * 5)
-    again = LogSegment(segment._disk, "", BASE, CONFIG, NOW_MS)
-    again.open()
+    again = opened(segment._disk)
 
     assert [offsets(again, start, 1)[0] for start in range(BASE, BASE + 40, 2)] == list(
         range(BASE, BASE + 40, 2)
@@ -409,9 +414,8 @@ def test_time_index_that_lies_is_rebuilt_before_a_search():
     segment = new_segment()
     segment.become_inactive()
     overwrite(segment, f"/{BASE:020d}.timeindex", b"\x7f" * 24, 12)
-    again = LogSegment(segment._disk, "", BASE, CONFIG, NOW_MS)
-    again.open()
-    record = at_once(again.find_offset_by_timestamp(NOW_MS + 50, BASE))
+    again = opened(segment._disk)
+    record = at_once(search_segment(again, NOW_MS + 50, BASE))
 
     assert record.offset == BASE + 10
     assert list(again.time_index.entries()) == list(segment.time_index.entries())
@@ -423,8 +427,7 @@ def test_damaged_batch_is_reported_and_the_others_are_served():
     segment.become_inactive()
     position = segment.position_of(BASE + 20)
     overwrite(segment, f"/{BASE:020d}.log", b"\x70", position + 8)
-    again = LogSegment(segment._disk, "", BASE, CONFIG, NOW_MS)
-    again.open()
+    again = opened(segment._disk)
 
     assert offsets(again, BASE, 500)[0] == BASE
     with pytest.raises(CorruptRecordError):
@@ -454,7 +457,7 @@ def test_flipped_bit_in_a_record_is_found_by_the_search_by_time():
     overwrite(segment, f"/{BASE:020d}.log", b"\xff", position + 75)
 
     with pytest.raises(CorruptRecordError, match="CRC"):
-        at_once(segment.find_offset_by_timestamp(NOW_MS + 100, BASE))
+        at_once(search_segment(segment, NOW_MS + 100, BASE))
 
 
 def test_segment_without_timestamps_is_as_old_as_its_file():
@@ -467,8 +470,9 @@ def test_segment_without_timestamps_is_as_old_as_its_file():
     assert segment.largest_timestamp_ms() == NOW_MS
     segment.become_inactive()
     again = LogSegment(segment._disk, "", BASE, CONFIG, NOW_MS + 5)
+    again.open()
     with pytest.raises(CorruptIndexError):
-        again.open()
+        check_indexes(again)
     again.rebuild_indexes()
     assert again.largest_timestamp_ms() == NOW_MS
 
@@ -510,6 +514,7 @@ def test_index_has_an_entry_for_more_than_the_interval(interval, count):
         segment.become_inactive()
         again = LogSegment(segment._disk, "", BASE, config, NOW_MS)
         again.open()
+        check_indexes(again)
         assert again.size == 84 * kept
 
 
@@ -599,8 +604,8 @@ def test_search_by_time_reads_only_batches_that_may_hold_it():
         segment = new_segment()
         overwrite(segment, f"/{BASE:020d}.log", b"\xff", segment.position_of(BASE + 2 * number) - 3)
         for found in (
-            at_once(segment.find_offset_by_timestamp(NOW_MS + 10 * number, BASE)),
-            at_once(segment.find_offset_by_timestamp(0, BASE + 2 * number)),
+            at_once(search_segment(segment, NOW_MS + 10 * number, BASE)),
+            at_once(search_segment(segment, 0, BASE + 2 * number)),
         ):
             assert found.offset == BASE + 2 * number
 
@@ -628,7 +633,7 @@ def test_released_indexes_are_read_again_when_they_are_needed():
     segment._disk.on_call = lambda name, path: read.append(path) if name == "read_bytes" else None
     segment.release_indexes()
     assert (offsets(segment, BASE + 9, 300), segment.txn_index.entries()) == expected
-    assert at_once(segment.find_offset_by_timestamp(NOW_MS + 50, BASE)).offset == BASE + 10
+    assert at_once(search_segment(segment, NOW_MS + 50, BASE)).offset == BASE + 10
 
     assert sorted(read) == sorted(segment.files()[1:])
 
@@ -682,8 +687,8 @@ def test_records_of_1970_have_a_timestamp(timestamps):
     assert segment.largest_timestamp_ms() == 0
     assert reopened(segment).largest_timestamp_ms() == 0
     first = timestamps.index(0)
-    assert at_once(segment.find_offset_by_timestamp(0, BASE)).offset == BASE + 2 * first
-    assert at_once(Segments([segment]).latest_record(BASE)) == (0, BASE + 2 * first, -1)
+    assert at_once(search_segment(segment, 0, BASE)).offset == BASE + 2 * first
+    assert at_once(latest_record(Segments([segment]), BASE)) == (0, BASE + 2 * first, -1)
 
 
 def test_empty_segment_and_one_of_old_messages_need_no_times():
