@@ -42,7 +42,7 @@ def append_as_follower(log: Log, records: Buffer, leader_epoch: int, now_ms: int
             size += written
     finally:
         if size:
-            log.flush_if_due()
+            log.flusher.flush_if_due()
     return size
 
 

@@ -1,24 +1,23 @@
 """The log of one partition: a sequence of segments, appended to at the end and read anywhere.
 
-`Log` appends as a leader; below it, its flushes and the begin of its segments. Readers see the
-half in `readable_log`; recovery, retention and the cleaner have files of their own.
+`Log` appends as a leader; below it, the begin of its segments. Readers see the half in
+`readable_log`; flushes, recovery, retention and the cleaner have files of their own.
 
 All methods run on the loop's thread; fsync does not.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from ottla.config.config_type import LONG_MAX
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.flush_job import FlushJob
 from ottla.log.log_dir import LogDir, write_topic_id
 from ottla.log.log_files import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
+from ottla.log.log_flusher import LogFlusher
 from ottla.log.log_results import FetchDataInfo, LogAppendInfo, info_of_duplicate, older_epoch
 from ottla.log.log_segment import LogSegment
 from ottla.log.log_validator import AppendOrigin, LogValidator, ValidBatch
@@ -29,23 +28,10 @@ from ottla.log.segment_files import delete_directory, delete_segments
 from ottla.log.segments import Segments
 from ottla.log.transaction_index import AbortedTxn
 from ottla.record.record_batch import RecordBatch, assign_offset
-from ottla.runtime import File, Runtime, Timer
+from ottla.runtime import File, Runtime
 from ottla.structs import NO_EPOCH, NO_OFFSET
 
 __all__ = ["FetchDataInfo", "Log", "LogAppendInfo"]
-
-logger = logging.getLogger(__name__)
-
-
-class CleaningAbortedError(Exception):
-    """The log was truncated, shortened or deleted, or the broker stops, while it was cleaned.
-
-    A new segment is begun before a batch that would make the active one larger than segment.bytes,
-    that comes later than segment.ms after its first batch (max.compaction.lag.ms on a compacted
-    topic, since the active segment is never compacted), that does not fit into its index, or whose
-    offset cannot be written relative to its base offset.
-    """
-
 
 CLIENT: Final = AppendOrigin.CLIENT
 
@@ -54,12 +40,11 @@ class Log(ReadableLog):
     """One partition on disk."""
 
     __slots__ = (
-        "_flusher",
         "_runtime",
         "_validator",
         "cleaned_offset",
         "config",
-        "on_flushed",
+        "flusher",
         "roller",
     )
 
@@ -75,8 +60,7 @@ class Log(ReadableLog):
         self._runtime = runtime
         # Everything before this offset has been compacted.
         self.cleaned_offset = min(loaded.source.cleaned_offset, loaded.log_end_offset)
-        self._flusher = LogFlusher(runtime, self, loaded.recovery_point, loaded.has_new_names)
-        self.on_flushed: Callable[[], object] = lambda: None
+        self.flusher = LogFlusher(runtime, self, loaded.recovery_point, loaded.has_new_names)
         self.roller = LogRoller(runtime, self)
         self.update_config(loaded.source.config)
         self.update_high_watermark(high_watermark)
@@ -85,27 +69,24 @@ class Log(ReadableLog):
         """Follow a changed configuration from the next append on."""
         self.config = config
         self._validator = LogValidator(config)
+        self.flusher.update_config(config)
         self.roller.update_config(config)
         self.segments.active.index_interval_bytes = config.index_interval_bytes
 
     @property
     def recovery_point(self) -> int:
         """The offset before which everything is on disk for sure."""
-        return self._flusher.recovery_point
+        return self.flusher.recovery_point
 
     @property
     def scan_point(self) -> int:
         """Where recovery has to begin: in the first segment that was not closed and flushed."""
-        return min(self._flusher.recovery_point, self._flusher.closed_point)
-
-    def awaits_flush(self, offset: int) -> bool:
-        """Whether the record at `offset` is on its way to disk, because a flush was asked for."""
-        return self._flusher.awaits(offset)
+        return min(self.flusher.recovery_point, self.flusher.closed_point)
 
     @property
     def safe_end_offset(self) -> int:
         """The end of the records that await no flush: a replica claims nothing beyond it."""
-        flusher = self._flusher
+        flusher = self.flusher
         if flusher.wanted <= flusher.recovery_point:  # asked with every append
             return self.log_end_offset
         return flusher.safe_end_offset
@@ -139,7 +120,7 @@ class Log(ReadableLog):
                 self.producer_state_manager.check_coordinator(batch)
             elif (duplicate := self.producer_state_manager.check(batch, refused_end)) is not None:
                 is_append_time = self._validator.is_log_append_time
-                awaits_flush = self._flusher.awaits(duplicate.last_offset)
+                awaits_flush = self.flusher.awaits(duplicate.last_offset)
                 return info_of_duplicate(
                     duplicate, batch, self.log_start_offset, is_append_time, awaits_flush
                 )
@@ -157,7 +138,7 @@ class Log(ReadableLog):
             epochs.assign(leader_epoch, base_offset)
         if batch.producer_id >= 0:
             self._note_producer(segment, batch, base_offset, max_timestamp_ms, now_ms)
-        flusher = self._flusher
+        flusher = self.flusher
         flusher.flush_if_due()
         return LogAppendInfo(
             base_offset,
@@ -193,10 +174,6 @@ class Log(ReadableLog):
             segment.txn_index.append(aborted)
         except OSError as error:  # readers would be shown an aborted transaction
             raise self.log_dir.failed(error, f"append to {self.topic_partition}") from error
-
-    def flush_if_due(self) -> None:
-        """After an append: begin the flush that the settings ask for."""
-        self._flusher.flush_if_due()
 
     def write_failed(self, segment: LogSegment, error: OSError) -> KafkaError:
         """Cut off the remains of a failed write; if that fails, take the directory offline."""
@@ -234,10 +211,6 @@ class Log(ReadableLog):
         if self.segments.first.base_offset > self.log_start_offset:
             self._start_at(self.segments.first.base_offset)
 
-    def lower_recovery_point(self, offset: int) -> None:
-        """Lower the recovery point to an offset."""
-        self._flusher.truncate(offset)
-
     def relocate(self, log_dir: LogDir, directory: str, synced_offset: int) -> list[File]:
         """Continue with equal files elsewhere; returns the old ones, which may still be read."""
         self.log_dir.log_count -= 1
@@ -245,7 +218,7 @@ class Log(ReadableLog):
         self.dir, self.log_dir = directory, log_dir
         self.producer_state_manager.directory = directory
         self.leader_epoch_cache.relocate(f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
-        self._flusher.relocate(synced_offset)
+        self.flusher.relocate(synced_offset)
         files = [segment.move_to(directory) for segment in self.segments]
         return [file for file in files if file is not None]
 
@@ -255,7 +228,7 @@ class Log(ReadableLog):
 
     def flush(self, up_to: int | None = None) -> None:
         """Force everything before an offset, or all there is, to disk in the background."""
-        self._flusher.flush(self.log_end_offset if up_to is None else up_to)
+        self.flusher.flush(self.log_end_offset if up_to is None else up_to)
 
     def take_snapshot(self, offset: int) -> None:
         """Write down the state of the producers at the log's end, for a segment that begins there.
@@ -263,13 +236,13 @@ class Log(ReadableLog):
         The segment may begin behind a gap.
         """
         self.producer_state_manager.take_snapshot(offset)
-        self._flusher.note_new_file(self.producer_state_manager.snapshot_path(offset))
+        self.flusher.note_new_file(self.producer_state_manager.snapshot_path(offset))
 
     def set_topic_id(self, topic_id: UUID) -> None:
         """Write down which topic the directory belongs to."""
         path = f"{self.dir}/{PARTITION_METADATA}"
         write_topic_id(self._runtime.disk, path, topic_id)
-        self._flusher.note_new_file(path)
+        self.flusher.note_new_file(path)
         self.topic_id = topic_id
 
     def release_memory(self) -> None:
@@ -283,14 +256,12 @@ class Log(ReadableLog):
         if (self.producer_state_manager.latest_snapshot_offset or 0) != self.log_end_offset:
             self.take_snapshot(self.log_end_offset)
         return (
-            self._flusher.job(self.log_end_offset, is_last=True)
-            if self._flusher.is_needed
-            else None
+            self.flusher.job(self.log_end_offset, is_last=True) if self.flusher.is_needed else None
         )
 
     def note_flushed(self) -> None:
         """The job of `prepare_close` has succeeded."""
-        self._flusher.recovery_point = self._flusher.closed_point = self.log_end_offset
+        self.flusher.recovery_point = self.flusher.closed_point = self.log_end_offset
 
     def close(self) -> None:
         """Close the files; the log is no longer used."""
@@ -307,202 +278,14 @@ class Log(ReadableLog):
         self.is_deleted = True
 
 
-FLUSH_RETRY_MS: Final = 1_000
-
-
-class LogFlusher:
-    """Flushes one log, one job at a time; requests of the meantime go into the next one.
-
-    `recovery_point` is the offset before which all batches are on disk for sure: it moves when an
-    fsync has succeeded and not before. An fsync that fails takes the log directory offline.
-    `closed_point` is the base offset of a segment before which the indexes are on disk, too.
-    """
-
-    __slots__ = (
-        "_generation",
-        "_has_new_names",
-        "_is_busy",
-        "_log",
-        "_retry_timer",
-        "_runtime",
-        "_timer",
-        "_unsynced_paths",
-        "closed_point",
-        "recovery_point",
-        "wanted",
-    )
-
-    def __init__(
-        self, runtime: Runtime, log: Log, recovery_point: int, has_new_names: bool = True
-    ) -> None:
-        self._runtime = runtime
-        self._log = log
-        self._timer: Timer | None = None
-        self._retry_timer: Timer | None = None
-        self._is_busy = False
-        self._generation = 0
-        self.wanted = recovery_point
-        """What was asked to be brought to disk ends here."""
-        self._has_new_names = has_new_names
-        self._unsynced_paths: list[str] = []
-        self.recovery_point = recovery_point
-        self.closed_point = log.segments.active.base_offset
-
-    def note_new_file(self, path: str) -> None:
-        """A file was made that the next flush has to sync as well."""
-        self._unsynced_paths.append(path)
-        self._has_new_names = True
-
-    def flush_if_due(self) -> None:
-        """After an append: apply flush.messages, which its answer waits for, and flush.ms."""
-        log = self._log
-        config = log.config
-        if log.log_end_offset - self.recovery_point >= config.flush_messages:
-            self.flush(log.log_end_offset)
-        elif config.flush_ms < LONG_MAX and self._timer is None:
-            self._timer = self._runtime.scheduler.call_later(config.flush_ms, self._on_timer)
-
-    def flush(self, up_to: int) -> None:
-        """Bring everything before `up_to` to disk soon."""
-        self.wanted = max(self.wanted, up_to)
-        if not self._is_busy and self._is_wanted and self._log.is_available:
-            self._begin()
-
-    @property
-    def _is_wanted(self) -> bool:
-        """Whether batches were asked for, or the indexes of segments that are closed now."""
-        if self.wanted > self.recovery_point:
-            return True
-        return self.closed_point < self._log.segments.active.base_offset <= self.wanted
-
-    @property
-    def safe_end_offset(self) -> int:
-        """While a flush is awaited: before this all is as safe as flush.messages asks for."""
-        if self._log.config.flush_messages < LONG_MAX:
-            return self.recovery_point
-        return self._log.log_end_offset  # flushes for other reasons are not waited for
-
-    def awaits(self, offset: int) -> bool:
-        """Whether a flush of the record at `offset` was asked for and is not done yet."""
-        return self.recovery_point <= offset < self.wanted
-
-    def truncate(self, offset: int) -> None:
-        """The log was cut: bytes in the place of the cut part have not been flushed."""
-        self._generation += 1
-        self.wanted = min(self.wanted, offset)
-        self.recovery_point = min(self.recovery_point, offset)
-        self.closed_point = min(self.closed_point, offset)
-
-    def relocate(self, offset: int) -> None:
-        """The log has other files now, and their bytes before an offset are on disk."""
-        self._generation += 1
-        self.recovery_point = min(self.recovery_point, offset)
-        self.closed_point = min(self.closed_point, offset)
-        self._unsynced_paths = []
-        self._has_new_names = True
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether there is anything that is not known to be on disk."""
-        return (
-            self.recovery_point < self._log.log_end_offset
-            or self.closed_point < self._log.segments.active.base_offset
-            or (
-                self._log.log_end_offset > 0
-                and (self._has_new_names or self._log.leader_epoch_cache.is_dirty)
-            )
-        )
-
-    def job(self, up_to: int, *, is_last: bool = False) -> FlushJob:
-        """The work that brings everything before an offset to disk.
-
-        The indexes of the active segment are left out unless this is the last flush of a clean
-        stop: after a crash they are rebuilt.
-        """
-        log = self._log
-        epochs = log.leader_epoch_cache
-        first = min(self.recovery_point, self.closed_point)
-        segments = [s for s in log.segments.since(first) if s.base_offset < up_to or is_last]
-        paths = list(self._unsynced_paths)
-        for segment in segments:
-            segment.write_indexes()
-            if is_last or segment is not log.segments.active:
-                paths += segment.files()[1:]
-            elif self._runtime.disk.exists(segment.txn_index.path):
-                paths.append(segment.txn_index.path)  # a clean start takes it as it is
-        directories = [log.dir, log.log_dir.path] if self._has_new_names else []
-        replacements = [(epochs.path, epochs.contents())] if epochs.is_dirty else []
-        files = [segment.file for segment in segments]
-        self._unsynced_paths = []
-        self._has_new_names = epochs.is_dirty = False
-        return FlushJob(self._runtime.disk, replacements, files, paths, directories)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self.flush(self._log.log_end_offset)
-
-    def _begin(self) -> None:
-        up_to, generation = self.wanted, self._generation
-        log_dir = self._log.log_dir
-        segments = self._log.segments
-        closed_point = segments.base_offsets[segments.index_of(up_to)]
-        clock = self._runtime.clock
-        began_ms = clock.monotonic_ms()
-
-        def on_done(_: None) -> None:
-            self._is_busy = False
-            if log_dir.on_flush is not None:
-                log_dir.on_flush(clock.monotonic_ms() - began_ms)
-            if generation == self._generation:
-                self.recovery_point = max(self.recovery_point, up_to)
-                self.closed_point = max(self.closed_point, closed_point)
-            self.flush(self.wanted)
-            self._log.on_flushed()
-
-        def on_error(error: BaseException) -> None:
-            self._is_busy = False
-            self._fail(error, job, log_dir)
-
-        job = None
-        try:
-            job = self.job(up_to)
-        except OSError as error:
-            self._fail(error, job, log_dir)
-            return
-        self._is_busy = True
-        self._runtime.background.submit(job, on_done, on_error)
-
-    def _fail(self, error: BaseException, job: FlushJob | None, log_dir: LogDir) -> None:
-        """Count nothing of the job as on disk; a full disk may have room at the next flush.
-
-        That comes by itself: those that wait for this one need not append anything before it is
-        done.
-        """
-        log = self._log
-        if isinstance(error, OSError):
-            logger.warning("%s", log_dir.refused(error, f"flush of {log.topic_partition}"))
-        else:
-            log_dir.fail(error)
-        self._has_new_names = log.leader_epoch_cache.is_dirty = True
-        if log.log_dir is not log_dir:  # the log has moved meanwhile
-            self.flush(self.wanted)
-        else:
-            self._unsynced_paths += job.paths if job is not None else []
-            self._retry_later()
-        log.on_flushed()
-
-    def _retry_later(self) -> None:
-        if self._retry_timer is None and self._log.is_available:
-            call_later = self._runtime.scheduler.call_later
-            self._retry_timer = call_later(FLUSH_RETRY_MS, self._retry)
-
-    def _retry(self) -> None:
-        self._retry_timer = None
-        self.flush(self.wanted)
-
-
 class LogRoller:
-    """Gives a log the segment that the next batch goes into."""
+    """Gives a log the segment that the next batch goes into.
+
+    A new segment is begun before a batch that would make the active one larger than segment.bytes,
+    that comes later than segment.ms after its first batch (max.compaction.lag.ms on a compacted
+    topic, since the active segment is never compacted), that does not fit into its index, or whose
+    offset cannot be written relative to its base offset.
+    """
 
     __slots__ = ("_log", "_roll_ms", "_runtime", "_segment_bytes")
 

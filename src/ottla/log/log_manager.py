@@ -555,7 +555,7 @@ class LogManager:
         """Write one checkpoint for all logs that will be cut in this turn of the loop."""
         lowered, self._to_lower = self._to_lower, []
         for log, offset in lowered:
-            log.lower_recovery_point(offset)
+            log.flusher.truncate(offset)
         self.checkpoints.write_recovery_points()
         checkpoints = dict.fromkeys(log.log_dir.recovery_points.path for log, _ in lowered)
         await self.checkpoints.written(checkpoints)

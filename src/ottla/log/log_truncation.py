@@ -53,7 +53,7 @@ def truncate_to(log: Log, offset: int) -> None:
         log.log_start_offset = min(log.log_start_offset, offset)
         log.cleaned_offset = min(log.cleaned_offset, offset)
         log.update_high_watermark(log.high_watermark)
-        log.lower_recovery_point(offset)
+        log.flusher.truncate(offset)
         log.leader_epoch_cache.truncate_from_end(offset)
 
 
@@ -66,7 +66,7 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
         _replace_first(log, offset)
         log.log_start_offset = log.log_end_offset = log.cleaned_offset = offset
         log.update_high_watermark(offset)
-        log.lower_recovery_point(offset)
+        log.flusher.truncate(offset)
         log.leader_epoch_cache.clear()
         log.producer_state_manager.delete_snapshots(lambda _: True)
         log.producer_state_manager.clear(offset)

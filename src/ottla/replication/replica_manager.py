@@ -273,7 +273,7 @@ class ReplicaManager:
         if not result.awaits_flush or result.error is not ErrorCode.NONE:
             return False
         partition = self._still_led(topic_partition, result)
-        if partition is None or not partition.log.awaits_flush(result.last_offset):
+        if partition is None or not partition.log.flusher.awaits(result.last_offset):
             return False
         if not partition.log.is_available:
             result.error = ErrorCode.KAFKA_STORAGE_ERROR
@@ -454,7 +454,7 @@ class ReplicaManager:
         log = logs.get_or_create_log(tp, state.topic_id, is_new=state.is_new)
         self.offline_partitions.discard(tp)
         partition = Partition(tp, log, self.broker_id, self.stats.join(tp.topic))
-        log.on_flushed = partial(self._on_flushed, tp)
+        log.flusher.on_flushed = partial(self._on_flushed, tp)
         self.partitions[tp] = partition
         return partition
 

@@ -265,7 +265,7 @@ def test_who_waits_for_a_flush_is_told_that_it_has_failed(world: LogWorld):
     world.append_many(3)
     log = world.log()
     told: list[bool] = []
-    log.on_flushed = lambda: told.append(log.log_dir.is_offline)
+    log.flusher.on_flushed = lambda: told.append(log.log_dir.is_offline)
     world.disk.fail("fsync")
     log.flush()
     world.runtime.scheduler.run_ready()
@@ -281,12 +281,12 @@ def test_cut_takes_back_what_was_flushed_or_asked_for(world: LogWorld):
     log.flush()
     world.runtime.scheduler.run_ready()
     assert (log.recovery_point, log.scan_point) == (60, log.segments.active.base_offset)
-    log.lower_recovery_point(20)
+    log.flusher.truncate(20)
     assert (log.recovery_point, log.scan_point) == (20, 20)
-    assert not log.awaits_flush(20)
+    assert not log.flusher.awaits(20)
     log.flush()
 
-    assert [log.awaits_flush(offset) for offset in (19, 20, 59, 60)] == [False, True, True, False]
+    assert [log.flusher.awaits(offset) for offset in (19, 20, 59, 60)] == [False, True, True, False]
 
 
 def test_records_that_no_setting_asks_to_flush_are_safe_at_once(world: LogWorld):
@@ -294,7 +294,7 @@ def test_records_that_no_setting_asks_to_flush_are_safe_at_once(world: LogWorld)
     world.append_many(3)
     log = world.log()
     log.flush()
-    assert (log.awaits_flush(2), log.safe_end_offset) == (True, 3)
+    assert (log.flusher.awaits(2), log.safe_end_offset) == (True, 3)
     world.configure(flush_messages=3)
     assert log.safe_end_offset == 0
     world.runtime.scheduler.run_ready()

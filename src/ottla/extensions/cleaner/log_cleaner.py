@@ -16,9 +16,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.extensions.cleaner.log_to_clean import LogToClean, candidates, filthiest
+from ottla.extensions.cleaner.log_to_clean import (
+    CleaningAbortedError,
+    LogToClean,
+    candidates,
+    filthiest,
+)
 from ottla.log.flush_job import FlushJob, FsyncError
-from ottla.log.log import CleaningAbortedError, Log
+from ottla.log.log import Log
 from ottla.log.log_loader import DirContents
 from ottla.log.log_manager import LogAttachment, LogManager
 from ottla.log.throttler import Throttler

@@ -126,6 +126,10 @@ def _first_timestamp(segment: LogSegment) -> int:
     return segment.first_timestamp_ms
 
 
+class CleaningAbortedError(Exception):
+    """The log was truncated, shortened or deleted, or the broker stops, while it was cleaned."""
+
+
 def candidates(
     logs: Iterable[Log], passed_over: Collection[Log], now_ms: int, horizons: dict[Log, int]
 ) -> list[LogToClean]:

@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from ottla.extensions.cleaner.cleaning import CleanedGroup
+from ottla.extensions.cleaner.log_to_clean import CleaningAbortedError
 from ottla.log.flush_job import FlushJob
-from ottla.log.log import CleaningAbortedError, Log
+from ottla.log.log import Log
 from ottla.log.log_files import SWAP_SUFFIX
 from ottla.log.log_segment import LogSegment
 from ottla.log.segment_files import delete_segments, rename_files
