@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from ottla.clients.admin.admin_client import AdminClient, checked
 from ottla.clients.admin.descriptions import ClusterDescription, NewTopic, TransactionFilter
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata, with_metadata
+from ottla.config.place import found_at
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.features import UpgradeType
 from ottla.structs import ClientEntity, ElectionType, IsolationLevel, TopicPartition
@@ -45,8 +46,35 @@ if TYPE_CHECKING:
     from ottla.security.principal import KafkaPrincipal
 
 
+PartT = TypeVar("PartT")
+
+
+class LatePart(Generic[PartT]):
+    """A part of the calls: a program uses one or two of them, and imports no others."""
+
+    def __init__(self, place: str) -> None:
+        self._place = f"{__package__}.{place}"
+
+    def __get__(self, calls: AdminCalls, _: type[AdminCalls]) -> PartT:
+        part: PartT = found_at(self._place)(calls._client)
+        return part
+
+
 class AdminCalls:
     """Each method is that of `ottla.Admin`, which has its documentation, as a coroutine."""
+
+    _topics: LatePart[TopicAdmin] = LatePart("topics:TopicAdmin")
+    _configs: LatePart[ConfigAdmin] = LatePart("configs:ConfigAdmin")
+    _quotas: LatePart[ClientQuotaAdmin] = LatePart("client_quotas:ClientQuotaAdmin")
+    _acls: LatePart[AclAdmin] = LatePart("acls:AclAdmin")
+    _tokens: LatePart[DelegationTokenAdmin] = LatePart("delegation_tokens:DelegationTokenAdmin")
+    _groups: LatePart[GroupAdmin] = LatePart("groups:GroupAdmin")
+    _offsets: LatePart[OffsetAdmin] = LatePart("offsets:OffsetAdmin")
+    _log_dirs: LatePart[LogDirAdmin] = LatePart("log_dirs:LogDirAdmin")
+    _transactions: LatePart[TransactionAdmin] = LatePart("transactions:TransactionAdmin")
+    _features: LatePart[FeatureAdmin] = LatePart("features:FeatureAdmin")
+    _users: LatePart[ScramUserAdmin] = LatePart("scram_users:ScramUserAdmin")
+    _reassignments: LatePart[ReassignmentAdmin] = LatePart("topics:ReassignmentAdmin")
 
     def __init__(self, client_of: Callable[[], AdminClient]) -> None:
         """`client_of` gives the core, or refuses to where it cannot be used."""
@@ -287,80 +315,6 @@ class AdminCalls:
     async def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
         return checked(await self._transactions.fence_producers(transactional_ids))
 
-    # The parts: a program uses one or two of them, and imports no others
-
     @property
     def _client(self) -> AdminClient:
         return self._client_of()
-
-    @property
-    def _topics(self) -> TopicAdmin:
-        from ottla.clients.admin.topics import TopicAdmin
-
-        return TopicAdmin(self._client)
-
-    @property
-    def _configs(self) -> ConfigAdmin:
-        from ottla.clients.admin.configs import ConfigAdmin
-
-        return ConfigAdmin(self._client)
-
-    @property
-    def _quotas(self) -> ClientQuotaAdmin:
-        from ottla.clients.admin.client_quotas import ClientQuotaAdmin
-
-        return ClientQuotaAdmin(self._client)
-
-    @property
-    def _acls(self) -> AclAdmin:
-        from ottla.clients.admin.acls import AclAdmin
-
-        return AclAdmin(self._client)
-
-    @property
-    def _tokens(self) -> DelegationTokenAdmin:
-        from ottla.clients.admin.delegation_tokens import DelegationTokenAdmin
-
-        return DelegationTokenAdmin(self._client)
-
-    @property
-    def _groups(self) -> GroupAdmin:
-        from ottla.clients.admin.groups import GroupAdmin
-
-        return GroupAdmin(self._client)
-
-    @property
-    def _offsets(self) -> OffsetAdmin:
-        from ottla.clients.admin.offsets import OffsetAdmin
-
-        return OffsetAdmin(self._client)
-
-    @property
-    def _log_dirs(self) -> LogDirAdmin:
-        from ottla.clients.admin.log_dirs import LogDirAdmin
-
-        return LogDirAdmin(self._client)
-
-    @property
-    def _transactions(self) -> TransactionAdmin:
-        from ottla.clients.admin.transactions import TransactionAdmin
-
-        return TransactionAdmin(self._client)
-
-    @property
-    def _features(self) -> FeatureAdmin:
-        from ottla.clients.admin.features import FeatureAdmin
-
-        return FeatureAdmin(self._client)
-
-    @property
-    def _users(self) -> ScramUserAdmin:
-        from ottla.clients.admin.scram_users import ScramUserAdmin
-
-        return ScramUserAdmin(self._client)
-
-    @property
-    def _reassignments(self) -> ReassignmentAdmin:
-        from ottla.clients.admin.topics import ReassignmentAdmin
-
-        return ReassignmentAdmin(self._client)
