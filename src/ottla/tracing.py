@@ -49,7 +49,7 @@ MAX_FIELD_BYTES: Final = 512
 """Longer values are no context: a tracestate has at most so many bytes (W3C Trace Context)."""
 MAX_BAGGAGE_BYTES: Final = 8192
 MAX_BAGGAGE_MEMBERS: Final = 64
-"""More need not be passed on (W3C Baggage)."""
+"""The most members that have to be passed on (W3C Baggage)."""
 MAX_MEMBER_BYTES: Final = 4096
 MAX_TRACESTATE_MEMBERS: Final = 32
 MAX_LINKS: Final = 128
@@ -277,7 +277,7 @@ READERS: Final[Mapping[str, Callable[[str], str]]] = {
     "tracestate": tracestate_of,
     BAGGAGE: baggage_of,
 }
-"""By the name of the field: the others are of propagators other than W3C's."""
+"""How a field's value is read, by its name; others belong to propagators other than W3C's."""
 
 
 class HeaderSetter(Setter[MutableSequence[tuple[str, bytes | str | None]]]):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ottla.clients.producer.producer_batch import ProducerBatch
 
 Metrics = dict[str, dict[str, float]]
-"""By the name of a group, such as `producer-metrics`, and of a metric: its value."""
+"""The values of metrics, by the name of a group, such as `producer-metrics`, and their own."""
 
 LATENCIES: Final[dict[ApiKey, tuple[str, str]]] = {
     ApiKey.FETCH: ("consumer-fetch-manager-metrics", "fetch"),

@@ -105,7 +105,7 @@ class Truncation(NamedTuple):
 
 
 SCAN_FETCH_BYTES: Final = 4 * 1024 * 1024
-"""For max.partition.fetch.bytes where a partition is read from one end to the other."""
+"""The max.partition.fetch.bytes of a reader of a partition from one end to the other."""
 
 
 class PartitionReader(ClosedOnExit):

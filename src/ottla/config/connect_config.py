@@ -416,7 +416,7 @@ class DistributedConfig(WorkerConfig):
 
 
 NAME_BYTES: Final = 2000
-"""With each byte as %XX the name has to fit into a line of HTTP, of 8190 bytes."""
+"""A name has to fit into a line of HTTP, of 8190 bytes, with each of its bytes as %XX."""
 
 
 def _name_of_connector() -> Rule:

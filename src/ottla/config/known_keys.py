@@ -277,7 +277,7 @@ BROKER_REFUSED: Final[Mapping[str, Refusal]] = {
     "client.quota.callback.class": Refusal(_NO_POLICY),
     "zookeeper.ssl.": Refusal(_NO_ZOOKEEPER_TLS),
 }
-"""By name, or by a prefix that ends in a dot: none of its family, known or not, is passed over."""
+"""The refusals, by a key, or by a prefix with a dot at its end for a family of keys."""
 
 _NOTHING_PREALLOCATED: Final = "segments grow as they are written"
 _NO_TIERS: Final = "there is no tiered storage"

@@ -28,7 +28,7 @@ def one_of(*choices: str) -> Rule:
 
 
 def each_one_of(*choices: str, may_be_empty: bool = False) -> Rule:
-    """For lists: every item is one of `choices`, none twice; there is one, if it must be."""
+    """A rule for lists: each item is one of `choices`, none is there twice, one is at least."""
 
     def holds(value: Any) -> bool:
         is_long_enough = may_be_empty or bool(value)
@@ -38,7 +38,7 @@ def each_one_of(*choices: str, may_be_empty: bool = False) -> Rule:
 
 
 def throttled_replicas() -> Rule:
-    """For lists: replicas as partition:broker, or * alone, or nothing."""
+    """A rule for lists: replicas as partition:broker, or * alone, or nothing."""
 
     def is_replica(item: str) -> bool:
         partition, colon, broker = item.partition(":")

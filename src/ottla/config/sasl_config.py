@@ -44,9 +44,9 @@ class SaslSettings(Value, frozen=True):
 
     mechanisms: tuple[str, ...]
     entries: Mapping[str, JaasEntry]
-    """By mechanism; not all need one."""
+    """The entry of each mechanism that needs one."""
     max_reauth_ms: Mapping[str, int]
-    """By mechanism: how long a session may last, 0 without limit."""
+    """How long a session may last, by its mechanism; 0 is no limit."""
     oauth: OAuthBearerSettings | None
     """Which tokens OAUTHBEARER takes, where it is among the mechanisms."""
     kerberos_service: str | None = None

@@ -281,7 +281,7 @@ class Checker:
     def _recommend_version(
         self, checked: Checked, prefix: str, plugin: Any, defaults: dict[str, str]
     ) -> None:
-        """Of each package one version is installed (KIP-891)."""
+        """Recommend the version that the package of a plug-in has: one is installed (KIP-891)."""
         name = f"{prefix}.{PART_VERSION}"
         defaults[name] = version_of(plugin)
         checked.recommended[name] = [defaults[name]]

@@ -147,7 +147,7 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         self._committed: dict[TopicPartition, int] = {}
         self._context = SinkContext(self)
         self._topic_ids: dict[TopicPartition, UUID] = {}
-        """Of the topic that the offsets of a partition are of, where it is known."""
+        """The id of the topic that a partition's offsets belong to, where it is known."""
         self._sink: SinkConnector | None = None
         self._again: list[SinkRecord] = []
         self._behind: dict[TopicPartition, int] = {}

@@ -56,7 +56,7 @@ class Statuses:
         self.connectors: dict[str, Status] = {}
         self.tasks: dict[TaskId, Status] = {}
         self.topics: dict[str, dict[str, TaskId]] = {}
-        """For each connector its topics, with the task that was seen to use one first."""
+        """The topics of each connector, with the task that was seen to use one first."""
 
     def put_connector(self, name: str, status: Status) -> None:
         self.connectors[name] = status

@@ -25,7 +25,7 @@ PACKAGE: Final = "org.apache.kafka.connect.transforms"
 KEY: Final = "key"
 VALUE: Final = "value"
 CACHED_SCHEMAS: Final = 16
-"""Of how many schemas a transform keeps what it makes of them."""
+"""The schemas for which a transform keeps what it has made of them."""
 
 
 def _is_set(names: Collection[str]) -> bool:

@@ -105,7 +105,7 @@ class WorkerClients:
         return Admin(self._settings("admin.", settings))
 
     def worker_settings(self) -> dict[str, Any]:
-        """For clients of the worker's own: where the cluster is, and who this is."""
+        """The settings of the worker's own clients: where the cluster is, and who this is."""
         settings: dict[str, Any] = {"bootstrap.servers": self._servers}
         settings |= {k: v for k, v in self._worker.items() if k.startswith(SECURITY)}
         settings.pop("ssl.client.auth", None)

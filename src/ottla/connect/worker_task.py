@@ -200,7 +200,7 @@ INITIAL_STATES: Final = {
     "PAUSED": TargetState.PAUSED,
     "STOPPED": TargetState.STOPPED,
 }
-"""With what a connector may be created (KIP-980)."""
+"""The states with which a connector may be created (KIP-980)."""
 
 
 class TaskId(NamedTuple):
@@ -251,7 +251,7 @@ class TaskParts:
     on_topic: OnTopic
     request_reconfiguration: Callable[[], object]
     exactly_once: ExactlyOnce | None = None
-    """Of a source in a group that supports it."""
+    """The transactions of a source in a group that supports them."""
     hide: Callable[[str], str] = str
     """Puts references in the place of secrets in what a connector says."""
 

@@ -35,7 +35,7 @@ def newest_first(alert: Alert) -> tuple[int, str, str]:
 
 
 async def alerts_firing(visit: Visit) -> list[Attention]:
-    """For the overview: alerts of rules that it does not look at by itself."""
+    """The alerts of rules that the overview does not look at by itself."""
     firing = visit.cluster.part(AlertWatch).book.firing.values()
     others = [each for each in firing if each.rule not in OF_THEIR_OWN]
     shown = sorted(others, key=newest_first)[:MOST_SHOWN]

@@ -37,7 +37,7 @@ class PageRequests:
         self._network = network
         self._bytes_before = network.received
         self.ms = 0.0
-        """From the first request to the last answer."""
+        """The time from the first request to the last answer."""
         self._began_ns: int | None = None
 
     @property

@@ -43,10 +43,10 @@ Number = int | Decimal
 
 LONGEST: Final = 2_000
 MOST_STEPS: Final = 60
-"""Of all `like` together, for each letter of a text."""
+"""The steps of all `like` together, for each letter of a text."""
 LONGEST_NUMBER: Final = 100
 LARGEST_EXPONENT: Final = 400
-"""Of the numbers in a condition; those of records are only compared with them."""
+"""The exponent of a number in a condition; numbers of records are only compared with it."""
 DEEPEST: Final = 50
 TOKEN: Final = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w.])"
@@ -87,7 +87,7 @@ class Condition(NamedTuple):
     test: Test
     conjuncts: list[Conjunct]
     needles: list[tuple[bytes, ...]]
-    """Of each at least one is among the bytes of a record that passes."""
+    """A record that passes has at least one needle of each among its bytes."""
     is_words: bool
     words: str
     """The condition in a sentence of its own."""

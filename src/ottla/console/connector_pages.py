@@ -229,7 +229,7 @@ async def act(visit: Visit) -> ChangeOutcome:
 
 
 async def connectors_failed(visit: Visit) -> list[Attention]:
-    """For the overview: connectors with a failure; none where no worker answers."""
+    """The connectors with a failure, for the overview; none where no worker answers."""
     if not visit.settings.connect:
         return []
     try:

@@ -43,7 +43,7 @@ MAX_AGE_MS: Final = 30_000
 NEAR: Final = 5
 SEARCHES_AT_ONCE: Final = 2
 SEARCHES_BEGUN, SEARCHES_OF_USER = 24, 8
-"""With those that wait for their turn."""
+"""The searches that are begun, and those that wait for their turn."""
 STREAMS_AT_ONCE, STREAMS_OF_USER = 60, 20
 EXPORTS_AT_ONCE, EXPORTS_OF_USER = 6, 2
 CLIENT_SETTINGS: Final = {

@@ -151,7 +151,7 @@ class RecordRow(NamedTuple):
     value: str | None
     value_encoding: str
     headers: Sequence[tuple[str, str | None, str]]
-    """Of each its name, its value and the encoding of that."""
+    """The name, the value and the value's encoding of each header."""
 
 
 class ParquetRows:

@@ -367,7 +367,7 @@ async def delete_group(visit: Visit) -> ChangeOutcome:
 
 
 async def groups_behind(visit: Visit) -> list[Attention]:
-    """For the overview: groups whose next record has waited for minutes, as the last look saw."""
+    """The groups whose next record has waited for minutes, as the last look saw."""
     behind = [
         each
         for each in visit.cluster.part(LagCollector).groups.values()

@@ -31,7 +31,7 @@ SCENARIOS: Final = {each.value: each for each in ResetScenario}
 WITH_VALUE: Final = {ResetScenario.SINCE, ResetScenario.SHIFT, ResetScenario.OFFSET}
 LONGEST_PAIR: Final = len("2147483647:9223372036854775807")
 MOST_PARTITIONS: Final = 1_000
-"""Of a topic with more partitions the command line resets the offsets."""
+"""The partitions of a topic whose offsets a page resets; the command line takes more."""
 
 
 class ResetLine(NamedTuple):

@@ -49,7 +49,7 @@ class NumberNeedle(NamedTuple):
 
     @classmethod
     def of(cls, name: str, low: int | Decimal | None, high: int | Decimal | None) -> NumberNeedle:
-        """For a name of ASCII letters, and numbers between two bounds, or one."""
+        """The needle for a name of ASCII letters, and numbers between two bounds, or above one."""
         pattern = re.compile(rb'"%b"\s*:\s*(-?\d[\d.eE+-]*)?' % re.escape(name.encode()))
         return cls(
             pattern,

@@ -28,7 +28,7 @@ MOST_OF: Final = 0.5
 TIMES_THE_OTHERS: Final = 4
 """A partition is skewed if its lag is so many times that of the others in the mean."""
 LEAST_SKEWED: Final = 50
-"""Of fewer records one partition may have most by chance."""
+"""A partition with fewer records is not skewed: it may have most by chance."""
 REBALANCES: Final = 3
 NAMED: Final = 3
 """So many partitions, keys or members are named in a sentence; of more, the number is given."""
@@ -90,7 +90,7 @@ class Track(Value):
 
     @property
     def advance(self) -> int:
-        """By how much the committed offset has moved within the window."""
+        """The distance that the committed offset has moved within the window."""
         return max(0, self.offset - self.committed[0].offset) if self.committed else 0
 
     @property
@@ -100,7 +100,7 @@ class Track(Value):
 
     @property
     def stopped_ms(self) -> int:
-        """For how long nothing was committed although records waited; 0 where that is not so."""
+        """The time since the last commit while records waited; 0 where none waited."""
         if not self.lag:
             return 0
         since_ms = self.committed[-1].time_ms

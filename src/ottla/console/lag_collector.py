@@ -32,11 +32,11 @@ logger = logging.getLogger(__name__)
 
 LIST_MS: Final = 10_000
 GROUPS_A_LOOK: Final = 2_000
-"""Of more groups a part is looked at each time, so that all of them are within six looks."""
+"""Where there are more groups, each look is at a part, so that six looks are at all."""
 ROUNDS: Final = 6
 RECORDED_AT_ONCE: Final = 50
 DESCRIBED: Final = 20
-"""Of so many groups, those with most lag, members are noted to see rebalances."""
+"""The groups with most lag whose members are noted, to see rebalances."""
 
 
 class GroupLag(NamedTuple):
@@ -48,7 +48,7 @@ class GroupLag(NamedTuple):
     protocol: str
     lag: Mapping[str, int]
     seconds: float
-    """For how long the oldest unread record has waited, or at least so long."""
+    """The time for which the oldest unread record has waited, at least."""
     is_at_least: bool
     """Whether the record is older than the history, so that its time is not known."""
     looked_ms: int

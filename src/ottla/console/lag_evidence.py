@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from ottla.record.record_batch import Record
 
 MOST_RECORDS: Final = 3
-"""Of so many partitions, those with most lag, the record is shown at which a reader stopped."""
+"""The partitions with most lag whose record is shown at which a reader stopped."""
 MOST_TRANSACTIONS: Final = 3
 MOST_TIMES: Final = 50
-"""Of so many partitions the record that waits is fetched for its timestamp."""
+"""The partitions whose waiting record is fetched for its timestamp."""
 SAMPLED_RECORDS: Final = 2_000
 HOTTEST_KEYS: Final = 5
 MOST_FETCHES: Final = 4
@@ -73,7 +73,7 @@ async def with_evidence(
 async def seconds_waited(
     cluster: ConsoleCluster, look: GroupLook, known: Mapping[TopicPartition, float | None]
 ) -> dict[TopicPartition, float | None]:
-    """For how long the next record of each partition has waited for the group, in seconds.
+    """The time for which each partition's next record has waited for the group, in seconds.
 
     It is taken from `known`, as the history tells, else from the timestamp of that one record.
     None where neither is known; of very many partitions only those with most lag are looked up.

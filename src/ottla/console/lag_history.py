@@ -55,7 +55,7 @@ class LagPoint(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """For how long a record has waited for its reader, in seconds."""
+    """The time for which a record has waited for its reader, in seconds."""
 
     seconds: float
     is_at_least: bool = False
@@ -142,7 +142,7 @@ class LagHistory:
         return sorted(topic for known, topic in self._series if known == group)
 
     def wait(self, partition: TopicPartition, committed: int, now_ms: int) -> Wait:
-        """For how long the record at a committed offset has waited.
+        """The time for which the record at a committed offset has waited.
 
         It is the time since the log end passed the offset, between two looks by interpolation.
         """
@@ -235,7 +235,7 @@ class LagSeries:
         }
 
     def record(self, time_ms: int, lag: int, records_in: int | None) -> None:
-        """Of a slot the highest lag and the sum of the records are kept."""
+        """Keep the highest lag of a slot, and the sum of the records."""
         for highest, total in self._rings.values():
             slot = highest.slot(time_ms)
             before, came = highest.get(slot), total.get(slot)

@@ -50,7 +50,7 @@ class LagReader(ClosedOnExit):
         return self._io.run(self._look(group_id), LIMIT_MS + MARGIN_MS)
 
     def seconds(self, look: GroupLook) -> dict[TopicPartition, float | None]:
-        """For how long the next record of each partition has waited, by its timestamp."""
+        """The time for which each partition's next record has waited, by its timestamp."""
         waited = seconds_waited(self._cluster, look, {})
         return self._io.run(waited, LIMIT_MS + MARGIN_MS)
 

@@ -34,7 +34,7 @@ class MetricLine(NamedTuple):
     pin: str
     is_pinned: bool
     points: list[dict[str, float | None]]
-    """Of a pinned series: time in ms, value, and growth a second."""
+    """The points of a pinned series: time in ms, value, and growth a second."""
 
 
 class NamedSample(NamedTuple):

@@ -85,7 +85,7 @@ class MetricSamples:
         self._urls = cluster.settings.metrics
         self._rings: Recent[tuple[str, str], Ring] = Recent(MOST_SERIES)
         self.samples: dict[tuple[str, str], MetricSample] = {}
-        """By the endpoint's address, without password, and the series."""
+        """The newest samples, by the endpoint's address, without password, and the series."""
         self.help: dict[str, str] = {}
         self.types: dict[str, str] = {}
         self.states: list[EndpointState] = []

@@ -65,7 +65,7 @@ RAIL: Final = (
 )
 """The entries of the left rail, in their order; those without a page are left out."""
 LARGEST_NUMBER: Final = (1 << 63) - 1
-"""Of those that Kafka's protocol has: offsets and times."""
+"""The largest offset, or time, of Kafka's protocol."""
 MOST_DIGITS: Final = 40
 SHOWN_OF_A_NUMBER: Final = 60
 

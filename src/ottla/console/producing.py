@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ottla.record.consumer_record import ConsumerRecord
 
 CHECKSUM_KEY: Final = token_bytes(32)
-"""Of this process: a checksum without a key would give records away that the console hides."""
+"""The key of this process: a checksum without one would give away records that are hidden."""
 PLACE: Final = re.compile(r"(\d{1,9}):(\d{1,18})")
 PRODUCER: Final = {"max.block.ms": "10000", "delivery.timeout.ms": "10000", "linger.ms": "0"}
 NOT_OF_PRODUCERS: Final = ("default.api.timeout.ms",)

@@ -51,7 +51,7 @@ SCALARS: Final[dict[int, tuple[int, Convert]]] = {
     17: (VARINT, signed_of),
     18: (VARINT, signed_of),
 }
-"""By the number of a type in a descriptor: the type on the wire, and the value of its bytes."""
+"""The wire type and the value of the bytes of a type, by its number in a descriptor."""
 
 
 class MessageField(NamedTuple):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SEARCH_MS: Final = 10_000
 """A worker stops by itself after this time, and says how far it is."""
 SEARCH_GRACE_MS: Final = 5_000
-"""For the start of a worker, and for the step at its end; then it is killed."""
+"""The time for a worker's start, and for the step at its end; then it is killed."""
 WORKER: Final = WorkerProcess(module("search_worker"), ("records",), "search")
 
 

@@ -159,7 +159,7 @@ class ReadPart(NamedTuple):
     number: int
     """How many records there were."""
     times: list[tuple[int, int]]
-    """Of each batch its first, or oldest, timestamp, and its newest."""
+    """The first, or oldest, timestamp of each batch, and its newest."""
     is_ordered: bool = True
     """Whether the timestamps are in order, as far as the records were read one by one."""
 

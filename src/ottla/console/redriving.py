@@ -75,7 +75,7 @@ class LetterRun:
         self.left: Counter[str] = Counter()
         """The letters that stay, by reason."""
         self.places: list[str] = []
-        """Of the letters that go, as a plan has them."""
+        """The places of the letters that go, as a plan has them."""
         self.problem = ""
         """The first error of a topic that does not take a letter, or of the brokers."""
         self.is_cut = False

@@ -23,7 +23,7 @@ class UserLogin(Value, eq=False):
     name: str
     cluster: ConsoleCluster
     began_ms: int
-    """Of the monotonic clock."""
+    """When the session began, by the monotonic clock."""
     used_ms: int
     """When a person last asked for a page; pages that refresh themselves do not count."""
 

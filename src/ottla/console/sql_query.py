@@ -51,7 +51,7 @@ class SqlResult(NamedTuple):
     is_cut: bool
     """Whether there are more rows."""
     topics: list[dict[str, Any]]
-    """Of each topic the fields of `topic_tables.ReadTopic`."""
+    """The fields of `topic_tables.ReadTopic` of each topic."""
     ms: int
 
 

@@ -156,9 +156,9 @@ class SqlStatement(NamedTuple):
     """A statement that was checked."""
 
     text: str
-    """For DuckDB."""
+    """The statement as DuckDB gets it."""
     tables: dict[str, list[list[Conjunct]]]
-    """Of each topic the conditions of each place that reads it; one without any reads all."""
+    """The conditions of each place that reads a topic, by topic; a place without any reads all."""
     named: frozenset[str]
     """Names in small letters that the statement gives to tables of its own (`with`)."""
     fields: frozenset[NamedField]

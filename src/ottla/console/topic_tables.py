@@ -67,7 +67,7 @@ class TopicTables(NamedTuple):
 
     cluster: ConsoleCluster
     limits: Limits
-    """Of each topic."""
+    """The limits of each topic."""
     masks: Sequence[Mask]
     isolation: IsolationLevel
     with_headers: bool

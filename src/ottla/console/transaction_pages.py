@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MOST_PARTITIONS: Final = 5_000
 LARGEST_PARTITION: Final = (1 << 31) - 1
-"""Of so many partitions the ends are asked for, to find those with an open transaction."""
+"""The partitions whose ends are asked for, to find those with an open transaction."""
 MOST_OPEN: Final = 200
 HANGS_AFTER_MS: Final = 900_000
 """transaction.max.timeout.ms of brokers by default: no transaction is silent for longer, unless its
@@ -46,7 +46,7 @@ class OpenLine(NamedTuple):
     coordinator_epoch: int
     transactional_id: str | None
     silent_ms: int
-    """For how long the producer has written nothing to the partition."""
+    """The time since the producer wrote something to the partition."""
     is_hanging: bool
     command: str
     """The command that ends it."""

@@ -21,7 +21,7 @@ from ottla.registry.tree import Stat
 SESSION_TIMEOUT_S: Final = 4
 ANSWER_LIMIT_S: Final = 5
 MOST_LISTED: Final = 100_000
-"""Of a node with more nodes below it the names are not asked for: they come as one answer."""
+"""A node with more nodes below it is not asked for their names: they come as one answer."""
 LARGEST_DATA: Final = 1 << 20
 """jute.maxbuffer: a node has no more data, unless its servers were told to take more."""
 

@@ -113,7 +113,7 @@ class ControllerContext:
         self.unreadable: set[str] = set()
         """Topics that exist, and about which nothing else is known."""
         self.offline: dict[int, set[TopicPartition]] = {}
-        """Of live brokers: the partitions in log directories that have failed there."""
+        """The partitions in failed log directories of live brokers."""
         self.partition_statuses: dict[TopicPartition, PartitionStatus] = {}
         self.replica_statuses: dict[PartitionReplica, ReplicaStatus] = {}
         self.topics_to_delete: dict[str, None] = {}

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 MAX_ATTEMPTS: Final = 5
 
 Change = Callable[[TopicPartition, LeaderAndIsr], LeaderAndIsr | None]
-"""From the state of a partition to the next one; None for no change."""
+"""Makes the next state of a partition of the present one; None for no change."""
 
 
 class StoredStates:

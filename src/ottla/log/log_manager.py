@@ -324,7 +324,7 @@ class LogManager:
             self._put_in(log)
 
     def _choose(self, one: Log, other: Log) -> Log:
-        """Of two logs of a partition, the one that reaches further; the other one is deleted.
+        """The log of two of a partition that reaches further; the other one is deleted.
 
         There are two if the broker ended between the two renames that end a move from one
         directory to another: then one is a copy of the other, and has a mark.

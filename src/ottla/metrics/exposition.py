@@ -27,7 +27,7 @@ from ottla.metrics.metrics_registry import (
 from ottla.metrics.sensors import PERCENTILES, RATE_NAMES, Histogram, Meter, Timer
 
 QUANTILES: Final = {name: f"0.{name.removesuffix('thPercentile')}" for name in PERCENTILES}
-"""By the attribute of a histogram, the label that the rules make of it: 0.50, 0.999."""
+"""The label of a quantile (0.50, 0.999), by the attribute of the histogram."""
 
 CONNECT: Final = "kafka.connect"
 STATUS: Final = "status"
@@ -113,7 +113,7 @@ def _with_percent(base: str) -> str:
 
 
 KEPT_LABELS: Final = 20_000
-"""More are not freed in one step with the page."""
+"""The labels that are kept while a text is written; more would take long to free."""
 
 
 class Labels:

@@ -154,7 +154,7 @@ def attributes(value: Value, now_ms: int) -> Attributes:
 
 
 MAX_COUNTED: Final = 1000
-"""Of series that are not shown."""
+"""The series that are not shown are counted up to this many."""
 
 
 class MetricsRegistry:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from ottla.metrics.metrics_registry import Attributes
 
 Beans = Mapping[str, Attributes]
-"""By the name of each MBean, such as `kafka.server:type=KafkaServer,name=BrokerState`."""
+"""The attributes of MBeans, by names as `kafka.server:type=KafkaServer,name=BrokerState`."""
 
 
 class MetricsReporter(ABC):

@@ -17,7 +17,7 @@ BYTES: Final = 2
 FIXED32: Final = 5
 MAX_VARINT_BYTES: Final = 10
 MAX_POINTS: Final = 1_000
-"""Of one message; what is beyond, and what of texts and attributes is, is left out."""
+"""The points of one message that are read; those beyond are left out."""
 MAX_ATTRIBUTES: Final = 20
 MAX_TEXT_BYTES: Final = 256
 

@@ -173,7 +173,7 @@ POLICIES: Final = {
     "DefaultReplicationPolicy": DefaultReplicationPolicy,
     "IdentityReplicationPolicy": IdentityReplicationPolicy,
 }
-"""By the last part of Kafka's class names: packages do not count."""
+"""The policies, by the last part of Kafka's class names: packages do not count."""
 
 
 def policy_named(

@@ -121,7 +121,7 @@ class SourceTask:
         self.copied: dict[TopicPartition, int] = {}
         self.dirty: set[TopicPartition] = set()
         self._committed: dict[TopicPartition, int] = {}
-        """With exactly-once: how far the last transaction that was committed is."""
+        """How far the last committed transaction is, with exactly-once."""
         self._held: dict[TopicPartition, int] = {}
         self.syncs = OffsetSyncQueue(flow.config.offset_lag_max)
         self._sync_futures: deque[RecordFuture] = deque()

@@ -34,7 +34,7 @@ LAYERS: Final[Mapping[str, Layers]] = {
     "SASL_PLAINTEXT": Layers(login=LOGIN),
     "SASL_SSL": Layers(has_tls=True, login=LOGIN),
 }
-"""By security protocol."""
+"""The layers of a listener, by its security protocol."""
 
 
 class UserSettings(NamedTuple):

@@ -131,7 +131,7 @@ class NodeConnection:
 
     @property
     def throttle_left_ms(self) -> int:
-        """For how long the broker reads no more requests, as it has said (KIP-219)."""
+        """The time for which the broker reads no more requests, as it has said (KIP-219)."""
         if not self.throttled_until_ms:
             return 0
         return max(0, self.throttled_until_ms - self._runtime.clock.monotonic_ms())

@@ -36,16 +36,16 @@ class SocketConfig(Value, frozen=True):
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     max_connection_creation_rate: int = NO_LIMIT
     connection_creation_rates: Mapping[str, int] = field(default_factory=dict)
-    """By listener; those without have none of their own."""
+    """The limits of listeners that have their own."""
 
     quota_window_num: int = 11
     quota_window_size_seconds: int = 1
     connections_max_idle_ms: int = 600_000
     inter_broker_listener_name: str | None = None
     tls: Mapping[str, ListenerTls] = field(default_factory=dict)
-    """By listener; those without are plain."""
+    """The certificates of listeners; those without are plain."""
     sasl: Mapping[str, SaslListener] = field(default_factory=dict)
-    """By listener; clients of the others need not log in."""
+    """The logins of listeners; clients of the others need not log in."""
 
     tls_handshake_timeout_ms: int = 10_000
     turn_max_accepts: int = 512

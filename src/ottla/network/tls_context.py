@@ -104,7 +104,7 @@ class FollowedTls(Generic[S]):
 
     @property
     def context(self) -> ssl.SSLContext:
-        """For connections that are made from now on."""
+        """The context of connections that are made from now on."""
         return self.stores.context
 
     def read_changed(self) -> StoreReading[S] | None:
@@ -438,7 +438,7 @@ def _day(moment_ms: int) -> str:
 
 
 def server_context(settings: ListenerSslSettings) -> ssl.SSLContext:
-    """For a listener: it needs a key; a trust store only where it asks for certificates."""
+    """A listener's context, with a key, and a trust store where it asks for certificates."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _restrict(context, settings)
     if not load_key(context, settings):
@@ -453,7 +453,7 @@ def server_context(settings: ListenerSslSettings) -> ssl.SSLContext:
 
 
 def client_context(settings: SslSettings) -> ssl.SSLContext:
-    """For a client: the peer must be trusted; a key is for brokers that ask for one."""
+    """A client's context: the peer must be trusted; a key is for brokers that ask for one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _restrict(context, settings)
     context.check_hostname = settings.ssl_endpoint_identification_algorithm.lower() == HTTPS

@@ -16,7 +16,7 @@ from ottla.pipelines.tables import ResultTable, is_number, text_of
 TEMPLATE = Path(__file__).with_name("report.html")
 SHOWN_ROWS = 20
 PAGE_ROWS = 1000
-"""More rows of a table than this are in its Parquet files only."""
+"""The rows of a table that the page has; its Parquet files have all."""
 MADE = "made"
 """The section about how the report was made: batches and steps."""
 MAX_CELL_WIDTH = 400

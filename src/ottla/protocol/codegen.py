@@ -17,7 +17,7 @@ from ottla.protocol.types import UNSET, StructType
 
 LABELS: Final = "labels"
 SLICE_ELEMENTS: Final = 2000
-"""Of arrays, whose reading or writing takes some milliseconds."""
+"""The elements of arrays in one slice, which takes some milliseconds to read or write."""
 
 
 class FunctionSource:

@@ -16,7 +16,7 @@ from ottla.protocol.codegen import FunctionSource
 from ottla.protocol.types import Array, Field, Fixed, Records, Sized, String, StructType, Uuid
 
 MAX_MESSAGE_LENGTH = 1000
-"""Of an error's text, which may name whole what a peer has sent; strings end at 32767 bytes."""
+"""The letters of an error's text that are sent: it may quote a peer; strings end at 32767 bytes."""
 
 
 class EncoderSource(FunctionSource):

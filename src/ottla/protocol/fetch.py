@@ -26,7 +26,7 @@ FIRST_VERSION_WITH_ZSTD: Final = 10
 FIRST_VERSION_WITH_FETCHED_EPOCH: Final = 12
 """The request has the epoch of the last record, and the leader returns where the logs part."""
 LAST_VERSION_OF_LEADERS: Final = 10
-"""From this version on a consumer names its rack, and followers answer it as well (KIP-392)."""
+"""In later versions a consumer names its rack, and followers answer it as well (KIP-392)."""
 LAST_VERSION_WITH_NAMES: Final = 12
 """Newer versions name topics by their ids alone (KIP-516)."""
 FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
@@ -43,7 +43,7 @@ class ReplicaState(Struct):
 
 
 class FetchPartition(Struct):
-    """From which offset to read one partition, and how much of it."""
+    """The offset from which one partition is read, and how much of it."""
 
     partition: int = field(Int32)
     current_leader_epoch: int = field(Int32, versions="9+", default=-1, ignorable=True)

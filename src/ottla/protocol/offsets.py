@@ -88,9 +88,9 @@ class OffsetFetchRequestGroup(Struct):
 
 
 FETCH_ERROR_VERSION: Final = 2
-"""From here on OffsetFetch has an error of the whole request."""
+"""The first version of OffsetFetch with an error of the whole request."""
 FETCH_GROUPS_VERSION: Final = 8
-"""From here on OffsetFetch asks for several groups."""
+"""The first version of OffsetFetch that asks for several groups."""
 
 
 class OffsetFetchRequest(Request, api_key=9, flexible="6+"):

@@ -51,7 +51,7 @@ class AddPartitionsToTxnTransaction(Struct):
 
 
 FROM_BROKERS_VERSION: Final = 4
-"""From here on AddPartitionsToTxn comes from brokers, which may only verify."""
+"""The first version of AddPartitionsToTxn that brokers send, which may only verify."""
 
 
 class AddPartitionsToTxnRequest(Request, api_key=24, flexible="3+"):

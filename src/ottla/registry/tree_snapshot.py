@@ -26,7 +26,7 @@ class TreeSnapshot:
     def __init__(self, nodes: NodeTree) -> None:
         self._nodes = nodes
         self._frames = {path: frame(_encode_node(path, node)) for path, node in nodes.walk()}
-        """By path, each behind its parent: a node that is made again is put at the end."""
+        """The nodes, by path, each behind its parent: one that is made again is put at the end."""
 
     def note(self, done: Iterable[Done]) -> None:
         """These writes have been applied to the tree."""

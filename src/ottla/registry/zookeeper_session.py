@@ -52,7 +52,7 @@ CLOSE_TIMEOUT_MS: Final = 1_500
 REFUSED: Final = "ZooKeeper has refused the login of zookeeper.sasl.username"
 
 PRIVATE_PATHS: Final = ("/config/users", "/config/brokers", "/delegation_token")
-"""With ACLs, not every client may read these nodes: they hold secrets."""
+"""The nodes that not every client may read where there are ACLs: they hold secrets."""
 OPEN_PATHS: Final = ("/consumers",)
 """Consumers of the old kind write here, and they are no brokers."""
 

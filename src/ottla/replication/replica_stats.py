@@ -28,7 +28,7 @@ class ReplicaStats:
         self.topics: dict[str, TopicStats] = {}
         self._partition_counts: Counter[str] = Counter()
         self.gone = TopicStats()
-        """Of the topics that had partitions here and have none now."""
+        """The counts of topics that had partitions here and have none now."""
         self.isr_shrinks = self.isr_expands = self.failed_isr_updates = 0
         self.replication_bytes_out = 0
 
@@ -71,11 +71,11 @@ class TopicStats:
         self.produces = self.fetches = self.failed_produces = self.failed_fetches = 0
 
     bytes_in: int
-    """Of batches that clients and coordinators have produced."""
+    """The bytes of batches that clients and coordinators have produced."""
     bytes_out: int
     """Sent to consumers, not to followers."""
     bytes_rejected: int
-    """Of batches that were too large."""
+    """The bytes of batches that were too large."""
     messages_in: int
     produces: int
     """Partitions that were produced to, once in each request."""

@@ -1,4 +1,4 @@
-"""For how long a thread has had something to do, as the operating system counts."""
+"""The time for which a thread has had something to do, as the operating system counts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 
 class BusyTime:
-    """For how long the thread that makes it has had something to do.
+    """The time for which the thread that makes it has had something to do.
 
     That is the time in which it ran or waited for a processor, as Linux counts; where the system
     does not, the time in which it ran. To know costs nothing until it is asked.

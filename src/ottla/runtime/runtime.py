@@ -71,7 +71,7 @@ LONG_COLLECTION_NS: Final = 5_000_000
 """The next one takes twice as long: it is of the objects left by this one, and of as many more."""
 THAW_NS: Final = 3_600_000_000_000
 MIDDLE_COLLECTIONS: Final = 15
-"""Of the second generation: each is of some 7,000 new objects, and 100,000 take some 10 ms."""
+"""The second generation's collections, each of some 7,000 new objects; 100,000 take 10 ms."""
 
 
 class FullCollections:

@@ -364,7 +364,7 @@ class AclTable:
         self._entries: dict[ResourcePattern, frozenset[AccessControlEntry]] = {}
         self._order: list[ResourcePattern] = []
         self._patterns_of: dict[str, set[ResourcePattern]] = {}
-        """By the principal that an ACL of the pattern names."""
+        """The patterns with an ACL that names a principal, by the principal."""
         self._by_principal: dict[ResourcePattern, dict[str, list[AccessControlEntry]]] = {}
         """The ACLs of patterns that have many, once they were asked for."""
         self._prefix_counts: dict[ResourceType, Counter[int]] = {}

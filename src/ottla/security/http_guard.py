@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from ottla.config.config_type import Password
 
 FOREIGN_SITES: Final = frozenset({"cross-site", "same-site"})
-"""Of `Sec-Fetch-Site`: pages of any other origin than this one."""
+"""The values of `Sec-Fetch-Site` for pages of another origin than this one."""
 
 
 class GuardRefusal(NamedTuple):

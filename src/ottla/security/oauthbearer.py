@@ -291,7 +291,7 @@ class ListenerTokens:
             self._validate = signed_validator(self._rules, self._keys, runtime.clock)
 
     def server(self) -> SaslServer:
-        """For one exchange."""
+        """The broker's side of one exchange."""
         assert self._validate is not None, "the broker has started"
         return OAuthBearerServer(self._validate)
 

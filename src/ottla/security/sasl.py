@@ -181,7 +181,7 @@ class SaslListener(Value, frozen=True):
     """The beginning of an exchange, by mechanism, in the order in which clients see them; those of
     PLAIN hold passwords, and are not shown."""
     max_reauth_ms: Mapping[str, int]
-    """By mechanism, how long a session may last; 0 is no limit."""
+    """How long a session may last, by its mechanism; 0 is no limit."""
     max_receive_bytes: int
     """The largest frame of a client that is not authenticated."""
     failure_delay_ms: int

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 CoordinatorT = TypeVar("CoordinatorT", "GroupCoordinator", "TransactionCoordinator")
 LOAD_BUFFER_BYTES: Final = 1024 * 1024
-"""Of small batches that are ten thousand, whose heads are looked through at once."""
+"""The bytes of ten thousand small batches, whose headers are read in one go."""
 
 
 class TopicLog:

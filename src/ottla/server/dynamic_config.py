@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 LISTENER_KEYS: Final = frozenset(
     ("advertised.listeners", "listener.security.protocol.map", "listeners")
 )
-"""Of one broker. Listeners can be added and removed; one that stays is what it was."""
+"""The keys of a broker's listeners, which can be added and removed; one that stays is as before."""
 
 REPORTERS_KEY: Final = "metric.reporters"
 

@@ -18,4 +18,4 @@ class RequestMeter:
         self.until_timed = 1
         """The request that makes it 0 is timed."""
         self.watches: dict[int, RequestWatch] = {}
-        """Of requests that are only counted, by API; `measure` chooses where there is none."""
+        """The watches of requests that are counted only, by API; else `measure` chooses one."""

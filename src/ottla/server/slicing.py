@@ -24,7 +24,7 @@ from ottla.runtime.scheduler import FREED_AT_ONCE, Work
 MAX_FRAME_BYTES: Final = 4 * 1024 * 1024
 LARGE_FRAME_BYTES: Final = 32 * 1024 * 1024
 LARGE_FRAMES: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
-"""With subscriptions and assignments; records have `socket.request.max.bytes` alone."""
+"""They have subscriptions and assignments; records have `socket.request.max.bytes` alone."""
 LONG_FRAME_BYTES: Final = 16 * 1024
 LARGE_ANSWER_BYTES: Final = 1024 * 1024
 """A larger one is freed in slices."""

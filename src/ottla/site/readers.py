@@ -82,7 +82,7 @@ class LoginCounters:
 
     @property
     def next_offsets(self) -> dict[int, int]:
-        """For each partition the offset of the first record that is not counted."""
+        """The offset of the first record of each partition that is not counted."""
         return dict(self._database.execute("select number, offset from next_offsets"))
 
     @property

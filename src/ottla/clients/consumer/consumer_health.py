@@ -28,7 +28,7 @@ class ConsumerHealth(NamedTuple):
     """How far it is behind in all partitions together; None where that is not known yet."""
     ms_since_poll: int
     last_error: KafkaError | None
-    """Of the last poll or commit, if it failed."""
+    """The error of the last poll or commit, if it failed."""
 
 
 NO_ANSWER_MS = 1000

@@ -154,7 +154,7 @@ class Partitioner(Protocol):
 
 
 class DefaultPartitioner:
-    """By a hash of the key that is the same in every process.
+    """Chooses by a hash of the key that is the same in every process.
 
     Numbers are their own hash. Text and bytes are hashed as Kafka's modern clients hash keys.
     """

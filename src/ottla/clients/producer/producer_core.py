@@ -165,7 +165,7 @@ class ProducerCore:
 
     @property
     def delivery_limit_ms(self) -> int:
-        """By then each queued record is delivered, or has failed."""
+        """The time within which each queued record is delivered, or has failed."""
         return self._config.delivery_timeout_ms + 1000
 
     async def flush(self, limit_ms: int) -> bool:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MEMORY_STEP: Final = 16_384
-"""By so many bytes an open batch takes its share of buffer.memory."""
+"""An open batch takes its share of buffer.memory in steps of so many bytes."""
 
 
 class RecordAccumulator:

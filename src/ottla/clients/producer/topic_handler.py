@@ -92,7 +92,7 @@ class TopicHandler(logging.Handler):
         self._waiting: deque[Line] = deque()
         self._thread: Future[None] | None = None
         self._end_ms: int | None = None
-        """By when all must be sent, once the handler is closed."""
+        """When all must have been sent, once the handler is closed."""
         self.sent_count = self.dropped_count = 0
         self._taken_count = self._open_count = 0
         """Lines taken from the queue, and those of them that the producer has."""

@@ -30,7 +30,7 @@ PRECISIONS: Final = {
 ENOUGH: Final = 5
 """So many different times that are whole minutes are not so by chance."""
 ZONES_APART: Final = timedelta(hours=26)
-"""From 12 hours behind UTC to 14 before it."""
+"""The zones lie between 12 hours behind UTC and 14 ahead of it."""
 IN_UTC: Final = "+00"
 _TIME: Final = re.compile(
     r"(?P<day>[^ T]+)(?:[ T](?P<time>(?P<hour>\d\d)(?::(?P<minute>\d\d)"

@@ -252,7 +252,7 @@ class FileStreamSink(SinkConnector):
         self._left = b""
         """What is to be written before all else."""
         self._records: Sequence[SinkRecord] = ()
-        """Of a call whose lines are not all in the file."""
+        """The records of a call whose lines are not all in the file."""
         if self.settings.file is not None:
             self._file = self._opened(self.settings.file)
 

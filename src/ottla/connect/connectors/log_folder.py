@@ -390,7 +390,7 @@ class Reached(NamedTuple):
 
     @classmethod
     def all_of(cls, offset: Mapping[str, Any]) -> list[Reached]:
-        """Of a stored offset: the files of the log, first the one that the offset is a place in.
+        """The files of the log in a stored offset, first the one that the offset is a place in.
 
         ConfigError if it is no offset of ours.
         """

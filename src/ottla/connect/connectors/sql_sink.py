@@ -86,7 +86,7 @@ class SqlSink(SinkConnector):
 
     _engine: Any = None
     _under_way: tuple[int, int] = (0, 0)
-    """Of the statement that is carried out: its first record, and the one behind its last."""
+    """The first record of the statement that is carried out, and the one behind its last."""
 
     def start(self) -> None:
         self._sql = needed("sqlalchemy", EXTRA, SqlSink)

@@ -48,7 +48,7 @@ OnLoaded = Callable[[Group], Work[None]]
 
 WRITE_AGAIN_MS: Final = 1000
 TOMBSTONES_AT_ONCE: Final = 10_000
-"""Of deleted topics; the others follow when the log has these."""
+"""The tombstones of deleted topics in one write; others follow when the log has these."""
 # A batch that was answered so is in the log of its leader, and counts or may count later.
 IN_THE_LOG: Final = frozenset(
     {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}

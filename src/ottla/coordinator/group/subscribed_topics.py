@@ -8,7 +8,7 @@ from ottla.errors import ProtocolError
 from ottla.protocol.consumer_protocol import decode_subscription
 
 MAX_SUBSCRIPTION_NAMES: Final = 25_000
-"""Of all members of a group: with more, it is as if their subscriptions could not be read."""
+"""The most names in the subscriptions of a group; with more, they count as unreadable."""
 
 
 def name_count(metadata: bytes) -> int:

@@ -57,7 +57,7 @@ class MarkersToLeaders(Protocol):
 
 RETRY_MS: Final = 100
 RETRIES_PER_MS: Final = 20
-"""Of markers: a transaction with very many waits longer, as all of them are tried again."""
+"""A transaction with very many markers waits longer, as all of them are tried again."""
 MARKERS_IN_A_STEP: Final = 250
 
 # Another coordinator has taken over the id: this one must stop.

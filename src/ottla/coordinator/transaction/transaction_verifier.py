@@ -54,7 +54,7 @@ class TransactionVerifier:
         self._replica_manager = replica_manager
         self._ask = ask
         self.failure_count = 0
-        """Of partitions that were not confirmed."""
+        """How many partitions were not confirmed."""
         self.on_answer: Callable[[int], object] | None = None
         """Called with how many milliseconds a coordinator took to answer."""
 

@@ -44,7 +44,7 @@ class LastRound(NamedTuple):
     recopied: float = 0.0
     """The share of the bytes read that were written again, from 0 to 1."""
     delay_ms: int = 0
-    """For how long it was due beyond max.compaction.lag.ms when it began."""
+    """How late the round began, counted from max.compaction.lag.ms on."""
 
 
 FIRST_RETRY_MS: Final = 60_000

@@ -106,7 +106,7 @@ def _cleanable_segments(log: Log, first_dirty_offset: int, now_ms: int) -> tuple
 
 
 def _compaction_delay_ms(log: Log, first_dirty_offset: int, now_ms: int) -> int:
-    """By how much the compaction of the oldest dirty record is late; 0 if it is not."""
+    """The delay of the oldest dirty record beyond max.compaction.lag.ms; 0 if it is not due."""
     max_lag_ms = log.config.max_compaction_lag_ms
     if max_lag_ms == LONG_MAX:
         return 0

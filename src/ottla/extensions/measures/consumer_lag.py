@@ -46,7 +46,7 @@ REMOTE_INTERVAL_MS: Final = 10_000
 MAX_MARKS: Final = 32
 OFFSETS_IN_A_SLICE: Final = 1000
 PIECES_IN_A_SLICE: Final = 20
-"""Of offsets that may count for nothing, as their topics were deleted."""
+"""The pieces may be of offsets that count for nothing, as their topics were deleted."""
 ENDS_AT_ONCE: Final = 5000
 """A request may name 25,000 elements."""
 LARGE_GROUP: Final = 5000
@@ -271,7 +271,7 @@ class ConsumerLag:
             yield each and (lag_tags(each.group_id, each.topic_partition), each.offset)
 
     def _sums(self) -> Series:
-        """Of large groups those of the last look: a step must not add up so many."""
+        """The sums of all groups; a large one has those of the last look, as a step adds up few."""
         for group in self._groups.groups():
             sums = self._large_sums.get(group.group_id)
             if sums is None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ottla.replication.replica_manager import ReplicaManager
 
 LATE_MS: Final = 5 * 60 * 1000
-"""By so much must a transaction have outlived the longest timeout to count as late, as in Kafka."""
+"""A transaction counts as late if it has outlived the longest timeout by this, as in Kafka."""
 
 
 def of_log_dirs(registry: MetricsRegistry, logs: LogManager) -> None:

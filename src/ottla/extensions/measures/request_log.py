@@ -37,7 +37,7 @@ LOGGED_TIMES: Final = {
     "ResponseQueueTimeMs": "responseQueueTimeMs",
     "ResponseSendTimeMs": "sendTimeMs",
 }
-"""By the name of a time's metric, what Kafka's log calls it."""
+"""The word of Kafka's log for a time, by the name of its metric."""
 
 
 class RequestLog:

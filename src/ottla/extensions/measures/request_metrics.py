@@ -37,7 +37,7 @@ TIMED_PER_SECOND: Final = 100
 LOOK_EACH: Final = 20
 """After so many timed requests it is looked whether they come too fast."""
 MOST_FEWER: Final = 10
-"""By no more than this are fewer timed after one look: a burst says little of what follows."""
+"""One look makes requests that are timed no rarer than this: a burst says little of the next."""
 ROWS_AT_ONCE: Final = 1_024
 NS_PER_MS: Final = 1_000_000
 COUNTED_IN_A_SLICE: Final = 20_000

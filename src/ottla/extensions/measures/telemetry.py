@@ -44,7 +44,7 @@ ALL: Final = "*"
 DEFAULT_INTERVAL_MS: Final = 300_000
 MAX_INSTANCES: Final = 16_384
 MAX_POINTS_KEPT: Final = 20_000
-"""Of all instances; those that have not pushed for longest lose theirs."""
+"""The points of all instances together; those that pushed longest ago lose theirs."""
 MIN_EXPIRY_MS: Final = 60_000
 SWEEP_MS: Final = 10_000
 MAX_FAMILIES: Final = 500
@@ -100,7 +100,7 @@ class PushingClient:
         self.may_ask_again = True
         self.is_over = False
         self.values: dict[str, dict[Tags, float]] = {}
-        """By name; all of them are `point_count`."""
+        """The points of each metric, by its name; together they are `point_count`."""
         self.point_count = 0
 
     def last_ms(self) -> int:
@@ -124,7 +124,7 @@ class ClientTelemetry:
         self._instances: dict[UUID, PushingClient] = {}
         self._of_connections: dict[str, UUID] = {}
         self._families: dict[str, dict[UUID, PushingClient]] = {}
-        """By name, the instances that have pushed it."""
+        """The instances that have pushed a metric, by its name."""
         self._point_count = 0
         self._swept_ms = 0
 

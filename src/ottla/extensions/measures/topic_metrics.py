@@ -34,7 +34,7 @@ TOPIC_METERS: Final[dict[str, tuple[str, str, str]]] = {
     "FailedProduceRequestsPerSec": ("failed_produces", "requests", "Partitions that refused."),
     "FailedFetchRequestsPerSec": ("failed_fetches", "requests", "Partitions that failed."),
 }
-"""By name: the attribute of `TopicStats`, the event that is counted, and what it is."""
+"""A metric's attribute of `TopicStats`, the event that it counts, and its text, by its name."""
 
 
 class TopicMeters:

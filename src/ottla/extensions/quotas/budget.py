@@ -69,7 +69,7 @@ class ClientQuota:
         self._new_meter = new_meter
         self._max_delay_ms = max_delay_ms
         self._default = default
-        """Of the client ids, where the registry has none for them."""
+        """The limit of client ids for which the registry has none."""
         self._limits: dict[ClientEntity, float] = {}
         self._budgets: dict[ClientEntity, Budget] = {}
         self.is_active = default is not None

@@ -84,7 +84,7 @@ class ClientQuotas:
         """A client that was quiet may use the limit of so long at once."""
         self.is_active = any(quota.is_active for quota in self.by_key.values())
         self._budgets: dict[Client, Budgets] = {}
-        """Of the clients that were seen since a limit has changed."""
+        """The budgets of clients that were seen since a limit has changed."""
         self._sweep_at = MAX_IDLE_CLIENTS
 
     def update(self, entity: ClientEntity, overrides: Mapping[str, str]) -> None:

@@ -32,7 +32,7 @@ USES: Final = {
     "Request": "request-time",
     "ControllerMutation": "tokens",
 }
-"""By the type of a quota's MBean, the attribute that says what is used of it, or left."""
+"""The attribute with the use of a quota, or with the rest of it, by the type of its MBean."""
 
 
 def entity_tags(entity: ClientEntity) -> Tags:

@@ -25,7 +25,7 @@ class TimedTransport:
         self.plain = plain
         self._clock = clock
         self.budget: Budget | None = None
-        """Of the client's last request; None where that was exempt."""
+        """The budget of the client's last request; None where that was exempt."""
 
     def recv_into(self, target: memoryview) -> int:
         began_ns = self._clock.monotonic_ns()

@@ -59,7 +59,7 @@ SLICE_PARTITIONS = 1000
 SLICE_TOPICS = 200
 """Of DescribeTopicPartitions, where each may have few partitions."""
 MAX_CREATIONS_A_SECOND = 50
-"""Of topics that clients only name: each takes files, and the registry's time."""
+"""The topics that clients create by naming them: each takes files, and the registry's time."""
 
 OPERATIONS_NOT_REQUESTED = -(2**31)
 

@@ -38,9 +38,9 @@ It may pause: it looks at nothing but the specification, which does not change.
 """
 
 SLICE_STEPS: Final = 2_000
-"""Of work with one partition, topic or member each: some 10 ms."""
+"""A step is work with one partition, topic or member; so many take some 10 ms."""
 COST_OF_A_TARGET: Final = 5
-"""To make one, or its record, takes so much longer than a step."""
+"""A target, or its record, takes so many times as long to make as a step."""
 
 
 class SlicePace:
@@ -290,4 +290,4 @@ def _move_to_fewest(
 
 
 ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniform, "range": assign_range}
-"""By the names that `group.consumer.assignors` and members use."""
+"""The assignors, by the names that `group.consumer.assignors` and members use."""

@@ -51,7 +51,7 @@ from ottla.runtime.scheduler import Work
 logger = logging.getLogger(__name__)
 
 COST_OF_A_MEMBER: Final = 20
-"""To describe one takes so much longer than to name one of its partitions."""
+"""A member takes so many times as long to describe as one of its partitions to name."""
 
 
 BeatCallback = Callable[[ConsumerGroupHeartbeatResponse], object]

@@ -21,11 +21,11 @@ from ottla.errors import ErrorCode, KafkaError
 MAX_LENGTH: Final = 4096
 MAX_REPEAT: Final = 1000
 MAX_PLACES: Final = 5_000
-"""Of one automaton, repeats written out."""
+"""The places of one automaton, whose repeats are written out."""
 MAX_STEPS: Final = 50_000
-"""To make the sets that one search needs; a step is a place that is looked at."""
+"""The steps that make the sets of one search; a step is a place that is looked at."""
 MAX_KEPT_NAMES: Final = 200_000
-"""Of the topics that all remembered expressions match."""
+"""The names that all remembered expressions match, together."""
 STEPS_OF_SEARCH: Final = 200
 """What the search for an expression among many topics is worth, at least."""
 MAX_KEPT_STEPS: Final = 20_000
@@ -282,7 +282,7 @@ class PlaceSet(dict[str, "PlaceSet"]):
         self.before = before
         self.is_end: bool | None = None
         self.reached: list[int] | None = None
-        """From these places without a character, where no assertion asks for the next one."""
+        """The places without a character ahead, where no assertion asks for the next one."""
 
     def __missing__(self, character: str) -> PlaceSet:
         following = self[character] = self.pattern.following(self, character)
