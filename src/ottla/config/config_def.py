@@ -175,7 +175,7 @@ class ConfigTable(metaclass=ConfigTableType):
 
     @classmethod
     def known_of(cls, settings: Mapping[str, T]) -> dict[str, T]:
-        """Those of the settings that the table has a row for, to be parsed without a warning."""
+        """The settings that the table has a row for, to be parsed without a warning."""
         return {name: value for name, value in settings.items() if name in cls.keys}
 
     @classmethod

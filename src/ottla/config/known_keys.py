@@ -166,7 +166,7 @@ TOPIC_UNUSED: Final = _reasons(
 """Settings of a topic that are passed over, as Kafka 3 passes them over itself."""
 
 SSL_UNUSED: Final = {"ssl.protocol": BROKER_UNUSED["ssl.protocol"]}
-"""Those of a broker that may also be set for one listener."""
+"""The unused keys of a broker that may also be set for one listener."""
 
 _CLIENT_UNUSED: Final = _reasons(
     {

@@ -48,7 +48,7 @@ class SaslSettings(Value, frozen=True):
     max_reauth_ms: Mapping[str, int]
     """How long a session may last, by its mechanism; 0 is no limit."""
     oauth: OAuthBearerSettings | None
-    """Which tokens OAUTHBEARER takes, where it is among the mechanisms."""
+    """The tokens that OAUTHBEARER takes, where it is among the mechanisms."""
     kerberos_service: str | None = None
     """The first part of this broker's own principal, where that is said."""
     kerberos_rules: str = "DEFAULT"

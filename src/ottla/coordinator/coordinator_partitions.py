@@ -129,7 +129,7 @@ class CoordinatorPartitions(Generic[LoaderT]):
 
     @property
     def loaders(self) -> Collection[LoaderT]:
-        """Those of the partitions that are being read."""
+        """The loaders of the partitions that are being read."""
         return self._loaders.values()
 
     def read_loader(self, partition: int) -> LoaderT | None:

@@ -35,7 +35,7 @@ class IndexFile:
 
     ENTRY: ClassVar[Struct]
     KEPT_FREE: ClassVar[int] = 0
-    """So many entries before the last one the index counts as full."""
+    """The entries that are left free where the index counts as full."""
 
     def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int) -> None:
         self._disk = disk

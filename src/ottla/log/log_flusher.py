@@ -71,7 +71,7 @@ class LogFlusher:
         self._has_new_names = True
 
     def flush_if_due(self) -> None:
-        """After an append: apply flush.messages, which its answer waits for, and flush.ms."""
+        """Apply flush.messages, which the answer waits for, and flush.ms, after an append."""
         end_offset = self._log.log_end_offset
         if end_offset - self.recovery_point >= self._flush_messages:
             self.flush(end_offset)

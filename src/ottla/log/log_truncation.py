@@ -74,7 +74,7 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
 
 @contextmanager
 def _all_or_offline(log: Log) -> Iterator[None]:
-    """After an error of any kind neither the old state nor the new one can be trusted."""
+    """Take the log directory offline after any error: no state of the log can be trusted then."""
     try:
         yield
     except Exception as error:

@@ -37,12 +37,12 @@ _PERCENT: Final = "Percent"
 
 
 class Naming(Enum):
-    """Whose names the metrics have in Prometheus."""
+    """The rules by which metrics get their names in Prometheus."""
 
     JMX_EXPORTER = "jmx-exporter"
-    """Those of the exporter's rules, and Strimzi's where these differ."""
+    """The names of the exporter's rules, and Strimzi's where these differ."""
     CONFLUENT = "confluent"
-    """Those of the dashboards of Confluent's monitoring stacks."""
+    """The names of the dashboards of Confluent's monitoring stacks."""
 
 
 class PrometheusName(NamedTuple):

@@ -21,7 +21,7 @@ from ottla.version import __version__
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 SLICE_NS: Final = 1_000_000
-"""After so much work on a page the loop's other work comes first."""
+"""The work on a page after which the loop's other work comes first."""
 TIME_LIMIT_NS: Final = 5_000_000_000
 MAX_ASKED: Final = 50
 MAX_BODY_BYTES: Final = 64 * 1024

@@ -11,7 +11,7 @@ from ottla.protocol.types import Array, Boolean, Float64, Int8, Int16, Int32, St
 
 
 class ConfigResourceType(IntEnum):
-    """Whose settings they are."""
+    """The kind of resource that settings belong to."""
 
     UNKNOWN = 0
     TOPIC = 2

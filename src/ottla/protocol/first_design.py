@@ -31,7 +31,7 @@ from ottla.protocol.types import Buffer
 RANDOM_PARTITION: Final = -1
 """The partition of a produce that the broker chooses."""
 MAX_PARTS: Final = 1_000
-"""So many message sets, or places to read from, one request may name."""
+"""The most message sets, or places to read from, that one request may name."""
 
 ANSWER_HEAD: Final = Layout(">ih")
 SIZE: Final = Layout(">i")

@@ -22,7 +22,7 @@ class MetadataRequestTopic(Struct):
 
 
 FIRST_VERSION_WITH_CREATION_FLAG: Final = 4
-"""Before it, a request for metadata creates topics as the broker is set up to."""
+"""Earlier requests for metadata create topics as the broker is set up to."""
 
 
 class MetadataRequest(Request, api_key=3, flexible="9+"):

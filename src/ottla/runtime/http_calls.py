@@ -78,7 +78,7 @@ class SocketBytes(io.RawIOBase):
 
 
 class TimedSocket:
-    """As much of a socket as `http.client` uses, each step of which ends at one deadline."""
+    """The part of a socket that `http.client` uses; each of its steps ends at one deadline."""
 
     def __init__(self, endpoint: socket.socket, deadline: Deadline) -> None:
         self._socket = endpoint

@@ -66,5 +66,5 @@ class EpollPoller:
 
 
 def pollers() -> tuple[str, ...]:
-    """Those of POLLERS that this system has, the best first."""
+    """The names in POLLERS that this system has, the best first."""
     return tuple(name for name in POLLERS if hasattr(select, name))

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 
 PURGED_AT_ONCE = 10_000
-"""So many entries of the lists are looked at in one turn of the loop."""
+"""The entries of the lists that are looked at in one turn of the loop."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # groups wait by operations of their own

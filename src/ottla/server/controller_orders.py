@@ -385,7 +385,7 @@ class OrdersToOwnBroker:
 
 
 def _ignore(errors: object) -> None:
-    """There is nothing to be said of an UpdateMetadata."""
+    """UpdateMetadata has no answer for its partitions."""
 
 
 def _note_failure(asked: Iterable[TopicPartition], on_answer: OnAnswer, error: Exception) -> None:

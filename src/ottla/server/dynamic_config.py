@@ -107,7 +107,7 @@ THREAD_KEYS: Final = frozenset(UNUSED_THREAD_KEYS) | {
 LISTENER_SECRETS: Final = frozenset(
     name for name, row in SslSettings.keys.items() if row.type is ConfigType.PASSWORD
 ) | {"sasl.jaas.config"}
-"""Those that the registry keeps encrypted, where `password.encoder.secret` is set."""
+"""The settings that the registry keeps encrypted, where `password.encoder.secret` is set."""
 
 KEY_STORE_KEYS: Final = (LISTENER_SECRETS & SslSettings.keys.keys()) | {
     f"ssl.{store}.{part}" for store in ("keystore", "truststore") for part in ("location", "type")
@@ -180,7 +180,7 @@ class DynamicConfig:
         return self._topics.get(topic, {})
 
     def broker_overrides(self, broker_name: str) -> Mapping[str, str]:
-        """Those of this broker, or of all brokers (`<default>`)."""
+        """The overrides of this broker, or of all brokers (`<default>`)."""
         return self._brokers.get(broker_name, {})
 
     def topic_config(self, topic: str) -> TopicConfig:
@@ -377,7 +377,7 @@ class DynamicConfig:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}: {error.message}") from None
 
     def _readable(self, owner: str, overrides: Mapping[str, str]) -> dict[str, str]:
-        """Those overrides whose secrets can be decoded; the others are named in the log."""
+        """The overrides whose secrets can be decoded; the others are named in the log."""
         good: dict[str, str] = {}
         for name, text in overrides.items():
             try:
@@ -519,7 +519,7 @@ def _check_changeable(owner: str, name: str) -> None:
 
 
 def _changeable(owner: str, overrides: Mapping[str, str]) -> dict[str, str]:
-    """Those overrides in the registry that can be in force; the others are named in the log."""
+    """The overrides in the registry that can be in force; the others are named in the log."""
     good = {}
     for name, text in overrides.items():
         try:

@@ -57,7 +57,7 @@ class Slicing(NamedTuple):
     entries: tuple[str, ...]
     """The list of the request that is answered entry by entry, and the lists within an entry."""
     results: tuple[str, ...]
-    """Those of the answer."""
+    """The lists of the answer that belong to these."""
     most: int = 500
     """Elements in a slice; fewer where an answer is much larger than its question."""
     names_once: bool = False

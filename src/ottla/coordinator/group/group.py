@@ -92,7 +92,7 @@ class Group(ABC):
     def expired_offsets(
         self, now_ms: int, retention_ms: int, partitions: Iterable[TopicPartition]
     ) -> list[TopicPartition]:
-        """Those of the partitions whose committed offset has expired (KIP-211)."""
+        """The partitions whose committed offset has expired (KIP-211)."""
 
 
 def differences(known: Group | None, replayed: Group | None) -> Iterator[str]:

@@ -16,7 +16,7 @@ from ottla.runtime import Runtime
 from ottla.runtime.scheduler import Work
 
 NAMED_MEMBERS: Final = 10
-"""So many are named in a line of the log, or in a reason."""
+"""The members that are named in a line of the log, or in a reason."""
 
 
 class MemberAnswers:

@@ -165,7 +165,7 @@ class GroupOffsets:
         )
 
     def in_topics(self, topics: Collection[str]) -> list[TopicPartition]:
-        """Those of these topics; of all groups together there may be a million others."""
+        """The partitions of these topics; all groups together may have a million others."""
         return [partition for partition in self.known() if partition.topic in topics]
 
     def give_up(self) -> dict[TopicPartition, PlacedOffset]:
@@ -285,7 +285,7 @@ class GroupOffsets:
         return all(map(frozenset(partitions).__contains__, kept))
 
     def payable_tombstones(self) -> Iterator[TopicPartition]:
-        """Those that can be written now without hitting an offset of a new topic of the name."""
+        """The tombstones that can be written now and hit no offset of a new topic of the name."""
         taken = {partition for offsets in self._staged.values() for partition in offsets}
         for write in self._writes:
             taken |= write.offsets.keys() - write.orphans
@@ -299,7 +299,7 @@ class GroupOffsets:
         partitions: Iterable[TopicPartition],
         subscribed_topics: Collection[str] = (),
     ) -> list[TopicPartition]:
-        """Those of the partitions whose offset has expired, by the rules of KIP-211."""
+        """The partitions whose offset has expired, by the rules of KIP-211."""
 
         def is_expired(value: CommittedOffset) -> bool:
             if value.expire_timestamp_ms is not None:

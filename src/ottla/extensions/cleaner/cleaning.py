@@ -141,7 +141,7 @@ class Cleaning(Value):
         stats.record_count = batch_filter.record_count
 
     def _aborted_transactions(self) -> list[AbortedTxn]:
-        """Those that end in the cleanable segments, and those that end behind them."""
+        """The transactions that end in the cleanable segments, and those that end behind them."""
         plan = self.plan
         found = list(plan.aborted_later)
         for source in plan.sources:

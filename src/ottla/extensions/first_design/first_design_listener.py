@@ -48,7 +48,7 @@ BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 MAX_ANSWER_BYTES: Final = 2**31 - 1 - 6
 """All messages of an answer, whose size is a number of 31 bits."""
 RECORD_OVERHEAD: Final = 128
-"""So many bytes more, at most, a message has as a batch of today: it can be copied into a topic."""
+"""The most bytes that a message gains as a batch of today: it can be copied into a topic."""
 MAX_OFFSETS: Final = 10_000
 STOP_TIMEOUT_MS: Final = 5_000
 KNOWN_CODES: Final = frozenset(

@@ -43,12 +43,12 @@ from ottla.structs import INTERNAL_TOPICS, NO_EPOCH, NO_UUID, TopicPartition
 logger = logging.getLogger(__name__)
 
 HEADER: Final = "next.id."
-"""Before the id of the broker whose message it is."""
+"""The beginning of a header's key; the id of the broker with the message follows."""
 READ_BYTES: Final = 1024 * 1024
 LOOK_BACK: Final = (1, 1_000)
 """In so many of the last records the last header is looked for before whole segments are read."""
 READ_AT_ONCE: Final = 4
-"""So many partitions at a time have what they have read, and decompressed, in memory."""
+"""The partitions that have decompressed messages in memory at a time."""
 TARGET_CHECK_MS: Final = 1_000
 FIRST_RETRY_MS: Final = 20
 LAST_RETRY_MS: Final = 1_280
@@ -154,7 +154,7 @@ class PartitionCopy:
         """The partition of today, while it is copied into, in the epoch in which it is led."""
         self._epoch = NO_EPOCH
         self._begun: tuple[UUID, int] | None = None
-        """Before which offset of a topic of today the headers are those of an earlier log."""
+        """The id of the topic, and the offset before which its headers are an earlier log's."""
 
     async def run(self) -> None:
         """Copy until the broker stops; a failed step is tried again."""

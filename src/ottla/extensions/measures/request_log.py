@@ -26,7 +26,7 @@ Entry = dict[str, Any]
 """What is written of one request."""
 
 MAX_ITEMS: Final = 100
-"""So many entries of a list are written; a line must not be as long as a request can be."""
+"""The entries of a list that are written; a line must not be as long as a request can be."""
 
 LOGGED_TIMES: Final = {
     "TotalTimeMs": "totalTimeMs",

@@ -35,7 +35,7 @@ DOMAIN: Final = "kafka.network"
 TYPE: Final = "RequestMetrics"
 TIMED_PER_SECOND: Final = 100
 LOOK_EACH: Final = 20
-"""After so many timed requests it is looked whether they come too fast."""
+"""The timed requests between two looks at whether they come too fast."""
 MOST_FEWER: Final = 10
 """One look makes requests that are timed no rarer than this: a burst says little of the next."""
 ROWS_AT_ONCE: Final = 1_024

@@ -48,7 +48,7 @@ MAX_POINTS_KEPT: Final = 20_000
 MIN_EXPIRY_MS: Final = 60_000
 SWEEP_MS: Final = 10_000
 MAX_FAMILIES: Final = 500
-"""So many names there may be: clients make them up."""
+"""The most names of metrics: clients make them up."""
 PREFIX: Final = "org.apache.kafka."
 CODECS: Final = (
     CompressionType.ZSTD,

@@ -101,7 +101,7 @@ class ReplicaMove:
 
     @property
     def end_offset(self) -> int:
-        """Before this offset everything has been copied."""
+        """The offset before which everything has been copied."""
         for segment in self.log.segments:
             copy = self._copies.get(segment.base_offset)
             if copy is None or copy.segment is not segment:

@@ -109,7 +109,7 @@ class ClientQuota:
         return delay_ms
 
     def limit_of(self, user: str, client_id: str) -> tuple[ClientEntity, float] | None:
-        """Whose budget a client uses, and its limit; a client without an id has the defaults."""
+        """The entity whose budget a client uses, and its limit; no client id has the defaults."""
         pair, of_user = ClientEntity(user, client_id), ClientEntity(user)
         of_client = ClientEntity(client_id=client_id)
         limits = self._limits

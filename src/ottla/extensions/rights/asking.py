@@ -59,7 +59,7 @@ class Asking:
     def seen(
         self, operation: AclOperation, type_: ResourceType, entries: Iterable[E], name: str
     ) -> Work[list[E]]:
-        """Those entries of a list of everything whose names, by this attribute, it shows."""
+        """The entries of a list of everything that may be shown; the attribute has their names."""
         found = []
         for number, entry in enumerate(entries, 1):
             if self.sees(operation, type_, getattr(entry, name)):

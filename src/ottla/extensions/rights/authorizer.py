@@ -41,7 +41,7 @@ MAX_REMEMBERED: Final = 10_000
 MAX_LOGGED_NAME: Final = 200
 """Letters of a denied name that a line of the log has, and that are remembered of it."""
 SUM_MS: Final = 1_000
-"""After so long a line says how many more names were denied in a request."""
+"""The time after which a line says how many more names were denied in a request."""
 
 Denial = tuple[object, AclOperation, Resource]
 

@@ -81,7 +81,7 @@ TABLES: Final[Mapping[str, ConfigTableType]] = {
 
 
 class ConfigEntity(NamedTuple):
-    """Whose settings: a node below /config."""
+    """The owner of settings: a node below /config."""
 
     type: str
     name: str

@@ -252,7 +252,7 @@ class MetadataHandler:
     def _partitions(
         self, topic: TopicMetadata, listener_name: str, is_old: bool
     ) -> list[MetadataResponsePartition]:
-        """Those of a topic by index; built once after each update of the metadata.
+        """The partitions of a topic by index; built once after each update of the metadata.
 
         An `is_old` client does not know the error LISTENER_NOT_FOUND.
         """

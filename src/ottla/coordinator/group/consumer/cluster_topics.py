@@ -32,7 +32,7 @@ class ClusterTopics(Protocol):
 
 
 def look_up(topics: ClusterTopics, names: Iterable[str]) -> dict[str, SubscribedTopic]:
-    """Those of the topics that exist."""
+    """The topics of these names that exist."""
     found = {}
     for name in names:
         topic = topics.topic(name)

@@ -184,7 +184,7 @@ class ConsumerGroup(Group):
         return self.free_for(partitions, member_id) == partitions
 
     def free_for(self, partitions: AssignedPartitions, member_id: str) -> AssignedPartitions:
-        """Those of the partitions that no other member owns."""
+        """The partitions that no other member owns."""
         return AssignedPartitions.of(
             (topic_id, _free_numbers(numbers, self._owners.get(topic_id, {}), member_id))
             for topic_id, numbers in partitions.topics.items()
@@ -204,7 +204,7 @@ class ConsumerGroup(Group):
 
     @property
     def classic_members(self) -> list[ConsumerMember]:
-        """Those that speak the classic protocol."""
+        """The members that speak the classic protocol."""
         return [member for member in self.members.values() if member.is_classic]
 
     def set_details(self, member: ConsumerMember, details: MemberDetails) -> None:

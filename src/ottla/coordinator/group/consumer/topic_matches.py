@@ -143,7 +143,7 @@ def _names_in_sight(
 
 
 def _seen(names: frozenset[str], sights: Iterable[Callable[[str], bool]]) -> Work[frozenset[str]]:
-    """Those of the names that are in all these sights."""
+    """The names that are in all these sights."""
     pace = SlicePace()
     for in_sight in sights:
         seen = set()
