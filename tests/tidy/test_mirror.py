@@ -89,8 +89,8 @@ ELSEWHERE = (
     ),
     Elsewhere(
         "tests/unit/clients/legacy",
-        "patterns, by the topics that connectors read",
-        "clients/legacy/topic_filter",
+        "patterns and fetches, by what connectors read",
+        "clients/legacy/stream_fetcher clients/legacy/topic_filter",
     ),
     Elsewhere(
         "tests/unit/config",

@@ -19,6 +19,7 @@ from ottla.cli.machine import Machine, existing
 if TYPE_CHECKING:
     from ottla.config.broker_config import BrokerConfig
 
+logger = logging.getLogger(__name__)
 
 OPEN_FILES: Final = 100_000
 SWAPPINESS: Final = 10
@@ -313,9 +314,6 @@ ON_DEMAND: Final[tuple[Check, ...]] = (
     *(flush_time, clock, certificates, advertised),
 )
 """The kernel's usual memory settings are not a broker's: a line at each start would be noise."""
-
-
-logger = logging.getLogger(__name__)
 
 
 def examine(host: Machine, config: BrokerConfig, checks: Iterable[Check]) -> list[Finding]:

@@ -35,6 +35,10 @@ from ottla.structs import (
     replace,
 )
 
+logger = logging.getLogger(__name__)
+
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+FIRST_VERSION_WITH_AUTO_CREATE = 4
 MOST_FORMER_IDS: Final = 10
 """How many ids of deleted topics of one name are remembered, to know outdated metadata."""
 
@@ -429,9 +433,3 @@ def _newer(known: PartitionInfo | None, told: PartitionInfo) -> PartitionInfo:
     if known is None or told.leader_epoch == NO_EPOCH or told.leader_epoch >= known.leader_epoch:
         return told
     return known
-
-
-logger = logging.getLogger(__name__)
-
-FIRST_VERSION_WITH_TOPIC_IDS = 10
-FIRST_VERSION_WITH_AUTO_CREATE = 4

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from ottla.clients.network_client import NetworkClient
     from ottla.config.client_config import ConsumerConfig
 
+logger = logging.getLogger(__name__)
+
 
 class Positions:
     """Gives every assigned partition a position."""
@@ -137,9 +139,6 @@ class Positions:
                 state.seek(result.offset)  # no leader epoch: nothing was read before it
         if failure is not None:
             raise failure
-
-
-logger = logging.getLogger(__name__)
 
 
 class LogTruncationError(KafkaError):

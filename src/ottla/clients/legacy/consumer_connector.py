@@ -20,8 +20,9 @@ from ottla.clients.legacy.assignment import ConsumerThreadId, decide, subscribed
 from ottla.clients.legacy.cluster_nodes import names_below, registry_of
 from ottla.clients.legacy.first_design_fetcher import FirstDesignFetcher
 from ottla.clients.legacy.group_nodes import ConsumerNodes
-from ottla.clients.legacy.kafka_stream import KafkaStream, StreamFetcher, StreamOf
+from ottla.clients.legacy.kafka_stream import KafkaStream, StreamOf
 from ottla.clients.legacy.message import Decoder, DefaultDecoder
+from ottla.clients.legacy.stream_fetcher import StreamFetcher
 from ottla.clients.legacy.topic_filter import TopicFilter
 from ottla.config.legacy_config import ZooKeeperConsumerConfig, is_first_design
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
@@ -520,7 +521,7 @@ class ConnectorCore:
     async def commit(self) -> None:
         """Write the consumed offsets that have changed."""
         if self._fetcher is not None:
-            await self._commit(self._fetcher.consumed())
+            await self._commit(self._fetcher.owned.consumed())
 
     async def close(self) -> None:
         """Leave the group, after a commit if autocommit is enabled."""
@@ -578,7 +579,7 @@ class ConnectorCore:
 
     def _spawn_commit(self) -> None:
         if self._fetcher is not None:
-            commit = self._commit_or_log(self._fetcher.consumed())
+            commit = self._commit_or_log(self._fetcher.owned.consumed())
             self.runtime.scheduler.spawn(commit, f"commit of {self.consumer}")
 
     async def _commit_or_log(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -20,7 +20,12 @@ from ottla.clients.legacy.first_design_link import (
     FirstDesignLink,
     PositionalMessageSet,
 )
-from ottla.clients.legacy.kafka_stream import KafkaStream, OwnedPartition, StreamOf
+from ottla.clients.legacy.kafka_stream import (
+    KafkaStream,
+    OwnedPartition,
+    OwnedPartitions,
+    StreamOf,
+)
 from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import PartitionData
@@ -44,7 +49,7 @@ class NextFetch:
 
 
 class FirstDesignFetcher:
-    """Invariant: `owned` are the partitions that are fetched; no stream has a chunk of another."""
+    """Fetches the partitions of each broker by a task, and hands their messages to streams."""
 
     def __init__(
         self,
@@ -53,7 +58,7 @@ class FirstDesignFetcher:
         brokers: Mapping[int, Node],
         stream_of: StreamOf,
     ) -> None:
-        self.owned: dict[TopicPartition, OwnedPartition] = {}
+        self.owned = OwnedPartitions()
         self._runtime = runtime
         self._config = config
         self._stream_of = stream_of
@@ -92,24 +97,9 @@ class FirstDesignFetcher:
 
     def drop(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Stop fetching these; returns how far they were consumed, where that is known."""
-        offsets = {}
         for partition in partitions:
             self._places.pop(partition, None)
-            owned = self.owned.pop(partition, None)
-            if owned is None:
-                continue
-            owned.stream.lose(owned)
-            if owned.consumed_offset is not None:
-                offsets[partition] = owned.consumed_offset
-        return offsets
-
-    def consumed(self) -> dict[TopicPartition, int]:
-        """How far each partition was consumed, where that is known."""
-        return {
-            partition: owned.consumed_offset
-            for partition, owned in self.owned.items()
-            if owned.consumed_offset is not None
-        }
+        return self.owned.drop(partitions)
 
     def on_room(self, stream: KafkaStream) -> None:
         """A stream that was full has been read: fetch for it again."""

@@ -66,6 +66,12 @@ from ottla.runtime.periodic_work import PeriodicWork
 from ottla.runtime.scheduler import Work, at_once, emptied
 from ottla.structs import MS_PER_MINUTE, TopicPartition, TxnProducer
 
+logger = logging.getLogger(__name__)
+
+GROUPS_IN_A_SLICE: Final = 1000
+ABANDONED_IN_A_SLICE: Final = 300
+OFFSETS_IN_A_SLICE: Final = 10_000
+
 OnCommitted = Callable[[Mapping[TopicPartition, ErrorCode]], object]
 
 
@@ -189,14 +195,6 @@ class OffsetCommits:
 
     def _fits(self, value: CommittedOffset) -> bool:
         return len(value.metadata.encode("utf-8", "surrogatepass")) <= self._metadata_max_bytes
-
-
-logger = logging.getLogger(__name__)
-
-
-GROUPS_IN_A_SLICE: Final = 1000
-ABANDONED_IN_A_SLICE: Final = 300
-OFFSETS_IN_A_SLICE: Final = 10_000
 
 
 class GroupCoordinator:

@@ -19,7 +19,7 @@ from ottla.clients.legacy import (
 )
 from ottla.clients.legacy.consumer_connector import ConnectorCore, consumer_name
 from ottla.clients.legacy.group_nodes import ConsumerNodes
-from ottla.clients.legacy.kafka_stream import address
+from ottla.clients.legacy.stream_fetcher import address
 from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import ErrorCode
 from ottla.protocol.fetch import FetchRequest

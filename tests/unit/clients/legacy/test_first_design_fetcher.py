@@ -134,7 +134,7 @@ def test_partitions_of_several_brokers_are_followed(world):
     world.brokers[1].logs = {0: (0, messages("c", "d"))}
 
     assert world.read() == ["d"]
-    assert world.fetcher.consumed() == {P0: 11, P1: 111, OTHER: 22}
+    assert world.fetcher.owned.consumed() == {P0: 11, P1: 111, OTHER: 22}
     assert world.fetcher.drop([P0]) == {P0: 11}
     world.brokers[0].logs[0] = (0, messages("a", "more"))
     assert world.read() == []
@@ -147,10 +147,10 @@ def test_committed_offset_is_where_reading_begins(world):
     world.take(P0, at=len(first))
     world.runtime.advance(200)
     assert next(world.stream).message == "b"
-    assert world.fetcher.consumed() == {P0: len(first)}
+    assert world.fetcher.owned.consumed() == {P0: len(first)}
     assert next(world.stream).message == "c"
 
-    assert world.fetcher.consumed() == {P0: len(first + second)}
+    assert world.fetcher.owned.consumed() == {P0: len(first + second)}
 
 
 def test_message_larger_than_a_fetch_is_fetched_with_twice_as_many_bytes(runtime):

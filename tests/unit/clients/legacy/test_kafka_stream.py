@@ -9,7 +9,8 @@ import pytest
 
 from ottla.clients.legacy import ConsumerTimeoutError, KafkaStream, StringDecoder
 from ottla.clients.legacy.assignment import ConsumerThreadId
-from ottla.clients.legacy.kafka_stream import OwnedPartition, StreamFetcher
+from ottla.clients.legacy.kafka_stream import OwnedPartition
+from ottla.clients.legacy.stream_fetcher import StreamFetcher
 from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import FetchRequest
