@@ -37,7 +37,7 @@ from ottla.security.delegation_tokens import (
     owner_of,
 )
 from ottla.security.principal import KafkaPrincipal
-from ottla.server.apis import begin
+from ottla.server.api import begin
 from ottla.structs import NO_TIMESTAMP
 
 if TYPE_CHECKING:
