@@ -72,7 +72,7 @@ def test_line_of_a_refused_login_is_short(apis, runtime, caplog):
     client = client_of(runtime)
     authenticator = client.connection.authenticator
     with caplog.at_level(logging.INFO):
-        apis._refuse_login(client.connection, authenticator, authenticator.refuse("x" * 500_000))
+        apis.logins._refuse(client.connection, authenticator, authenticator.refuse("x" * 500_000))
 
     (line,) = [each.message for each in caplog.records if "Failed auth" in each.message]
     assert len(line) < 1_000
