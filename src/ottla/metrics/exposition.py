@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from enum import Enum
 from fnmatch import translate
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 from ottla.metrics.metrics_registry import (
     NOT_IN_NAMES,
@@ -114,6 +115,7 @@ def _with_percent(base: str) -> str:
 
 KEPT_LABELS: Final = 20_000
 """The labels that are kept while a text is written; more would take long to free."""
+MAX_LABEL: Final = 500
 
 
 class Labels:
@@ -131,7 +133,7 @@ class Labels:
             for key, value in tags:  # clients name some: of one name the first counts
                 named.setdefault(self._label(key), value)
             named.pop("", None)
-            known = ",".join(f'{name}="{escaped(value)}"' for name, value in named.items())
+            known = ",".join(f'{name}="{escaped(short(value))}"' for name, value in named.items())
             if len(self._known) < KEPT_LABELS:
                 self._known[tags] = known
         return known
@@ -139,6 +141,16 @@ class Labels:
 
 def _lower_label(key: str) -> str:
     return "network_processor" if key == "networkProcessor" else label(key).lower()
+
+
+def short(value: str) -> str:
+    """A value of a label that stands beside each of very many numbers.
+
+    Groups and clients may have names of 32 KB; what tells two of them apart stays behind the cut.
+    """
+    if len(value) <= MAX_LABEL:
+        return value
+    return f"{value[:MAX_LABEL]}~{crc32(value.encode('utf-8', 'surrogatepass')):08x}"
 
 
 def escaped(value: str) -> str:

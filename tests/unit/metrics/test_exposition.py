@@ -327,3 +327,16 @@ def test_many_series_of_one_name_are_given_some_at_a_time():
     assert len(parts) >= 5
     assert [line[0] for line in lines] == ["#", "#", *"k" * 1000]
     assert lines[-1] == 'kafka_log_log_size{topic="t999"} 999'
+
+
+def test_labels_of_very_long_names_are_short_and_tell_them_apart(registry):
+    """A group of 32 KB stands beside each of its partitions: a page of a thousand had 32 MB."""
+    names = [letter * 30_000 + end for letter, end in ("xa", "xb", "ya")] + ["z" * 500]
+    family = FamilyName("kafka.server", "Groups", "Lag")
+    series = [((("group", name),), 1.0) for name in names]
+    registry.register(Family(family, Kind.GAUGE, "", lambda: series))
+    shown = [dict(labels)["group"] for _, labels in samples(registry)]
+
+    assert len(set(shown)) == len(names)
+    assert max(map(len, shown)) < 520
+    assert names[-1] in shown

@@ -169,6 +169,8 @@ def check_update(name: str, update: FeatureUpdate, present: int) -> None:
 
 
 FIRST_VERSION_WITH_LEVEL_ZERO = 4
+MAX_KEPT = 256
+"""Letters of what a client calls its software, as long as it is connected, also before a login."""
 
 
 class ApiVersionsHandler:
@@ -188,7 +190,8 @@ class ApiVersionsHandler:
     ) -> ApiVersionsResponse:
         if not body.names_software(context.api_version):
             return ApiVersionsResponse(error_code=int(ErrorCode.INVALID_REQUEST))
-        context.connection.software = (body.client_software_name, body.client_software_version)
+        name, version = body.client_software_name, body.client_software_version
+        context.connection.software = name[:MAX_KEPT], version[:MAX_KEPT]
         return ApiVersionsResponse(
             api_keys=[
                 ApiVersion(api_key=key, min_version=low, max_version=high)

@@ -196,6 +196,9 @@ def test_client_is_told_the_apis_and_the_features(world, version, supported):
     assert [tuple(vars_of(each)) for each in answer.supported_features] == supported
     assert [tuple(vars_of(each)) for each in answer.finalized_features] == [(NAME, 2, 2)]
     assert (answer.finalized_features_epoch, connection.software) == (0, ("app", "1.2"))
+    long = ApiVersionsRequest(client_software_name="a" * 257, client_software_version="1" * 30_000)
+    assert handler.handle_api_versions(context, long).error_code == ErrorCode.NONE
+    assert connection.software == ("a" * 256, "1" * 256), "each connection keeps it"
     refused = ApiVersionsRequest(client_software_name="-", client_software_version="1.2")
     assert handler.handle_api_versions(context, refused).error_code == ErrorCode.INVALID_REQUEST
 
