@@ -29,6 +29,7 @@ from ottla.connect.worker import ConnectRestError, refusal
 from ottla.connect.worker_clients import with_prefix
 from ottla.connect.worker_task import INITIAL_STATES, TargetState, TaskId
 from ottla.errors import KafkaError, KafkaTimeoutError
+from ottla.metrics.bounded_runner import BoundedRunner
 from ottla.metrics.metrics_pages import MetricsPages
 from ottla.network.tls_context import client_context, server_context
 from ottla.runtime.host_name import canonical_host_name
@@ -38,7 +39,6 @@ from ottla.version import __version__
 logger = logging.getLogger(__name__)
 
 REQUEST_LIMIT_S: Final = 90.0
-CLOSE_TIMEOUT_S: Final = 1.0
 HTTP_ERROR: Final = 400
 COMMIT: Final = "unknown"
 JSON_TYPE: Final = "application/json"
@@ -85,9 +85,7 @@ class RestServer:
         middlewares = [self._share, self._authenticate, self._errors]
         application = web.Application(middlewares=middlewares, client_max_size=1 << 24)
         application.add_routes(routes)
-        runner = web.AppRunner(
-            application, access_log=None, shutdown_timeout=CLOSE_TIMEOUT_S, handle_signals=False
-        )
+        runner = BoundedRunner(application)
         self._runners.append(runner)
         await runner.setup()
         urls = []

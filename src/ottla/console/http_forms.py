@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 TWIN: Final = ".json"
 MOST_FORM_BYTES: Final = 2 * 1024 * 1024
+FORM_S: Final = 60
+"""How long the fields of a form may take to come."""
 MOST_FIELDS: Final = 200
 LONGEST_PATH: Final = 2_000
 
@@ -26,16 +29,11 @@ async def form_of(
     receive: Receive, headers: Mapping[str, str], csrf: str, most: int = MOST_FORM_BYTES
 ) -> dict[str, str]:
     """The fields of a form; Refused without the session's CSRF token, or where it is too large."""
-    body = bytearray()
-    while True:
-        message: dict[str, Any] = dict(await receive())
-        if message["type"] == "http.disconnect":
-            raise Refused("the browser has gone")
-        body += message.get("body", b"")
-        if len(body) > most:
-            raise Refused(f"a form may have {most:,} bytes", 413)
-        if not message.get("more_body"):
-            break
+    try:
+        async with asyncio.timeout(FORM_S):
+            body = await _body_of(receive, most)
+    except TimeoutError:
+        raise Refused(f"the form has not come within {FORM_S} s", 408) from None
     try:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError as error:
@@ -45,6 +43,19 @@ async def form_of(
     if not hmac.compare_digest(given.encode(), csrf.encode()):
         raise Refused("the form is not from a page of this console, or that page is too old", 403)
     return form
+
+
+async def _body_of(receive: Receive, most: int) -> bytearray:
+    body = bytearray()
+    while True:
+        message: dict[str, Any] = dict(await receive())
+        if message["type"] == "http.disconnect":
+            raise Refused("the browser has gone")
+        body += message.get("body", b"")
+        if len(body) > most:
+            raise Refused(f"a form may have {most:,} bytes", 413)
+        if not message.get("more_body"):
+            return body
 
 
 def cookie_of(settings: ConsoleSettings) -> str:

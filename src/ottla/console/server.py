@@ -11,6 +11,7 @@ import uvicorn
 
 from ottla.console.console_cluster import ConsoleCluster
 from ottla.console.frame import ConsoleApp
+from ottla.console.http_protocol import HttpProtocol
 from ottla.console.pages import CHANGES, COLLECTORS, EXPORTS, PAGES, STREAMS
 from ottla.console.sessions import Sessions
 from ottla.console.user_sessions import UserSessions
@@ -136,7 +137,7 @@ def http_config(app: ConsoleApp, tls: TlsFiles | None) -> uvicorn.Config:
         log_level="warning",
         lifespan="off",
         ws="none",
-        http="h11",
+        http=HttpProtocol,
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=LAST_ANSWERS_S,

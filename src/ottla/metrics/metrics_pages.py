@@ -11,6 +11,7 @@ from aiohttp import web
 
 from ottla.config.metrics_config import MetricsEndPoint, package_missing
 from ottla.errors import ConfigError
+from ottla.metrics.bounded_runner import BoundedRunner
 from ottla.metrics.exposition import Naming, prometheus_text
 from ottla.metrics.jolokia import BeanPattern, finite, read_beans
 from ottla.metrics.metrics_registry import MetricsRegistry
@@ -25,6 +26,7 @@ SLICE_NS: Final = 1_000_000
 TIME_LIMIT_NS: Final = 5_000_000_000
 MAX_ASKED: Final = 50
 MAX_BODY_BYTES: Final = 64 * 1024
+BODY_LIMIT_S: Final = 10
 VERSION: Final = {"agent": __version__, "protocol": "7.2"}
 
 MAX_NAME_LENGTH: Final = 1_000
@@ -90,8 +92,11 @@ class MetricsPages:
 
     async def _post_jolokia(self, request: web.Request) -> web.StreamResponse:
         try:
-            body = await request.text()
+            async with asyncio.timeout(BODY_LIMIT_S):
+                body = await request.text()
             asked = json.loads(body) if len(body) <= MAX_BODY_BYTES else None
+        except TimeoutError:
+            return _bad_page(408, f"the body did not come within {BODY_LIMIT_S} s")
         except (ValueError, RecursionError):
             return _bad_page(400, "the body is not JSON")
         if asked is None:
@@ -226,7 +231,6 @@ class TimeSlices:
             self._slice_ns = self._now_ns()
 
 
-STOP_TIMEOUT_S: Final = 1.0
 BACKLOG: Final = 128
 
 
@@ -254,9 +258,7 @@ class MetricsServer:
             client_max_size=MAX_BODY_BYTES, middlewares=[self._refuse_foreign_pages]
         )
         application.add_routes(MetricsPages(registry, of_process=process_text()).routes())
-        self._runner = web.AppRunner(
-            application, access_log=None, shutdown_timeout=STOP_TIMEOUT_S, handle_signals=False
-        )
+        self._runner = BoundedRunner(application)
 
     @web.middleware
     async def _refuse_foreign_pages(

@@ -30,11 +30,11 @@ try:
     from aiohttp import web
 
     from ottla.extensions.measures.registry_page import RegistryPage
+    from ottla.metrics.bounded_runner import BoundedRunner
     from ottla.metrics.exposition import Naming
     from ottla.metrics.metrics_pages import (
         BACKLOG,
         MAX_BODY_BYTES,
-        STOP_TIMEOUT_S,
         MetricsPages,
         process_text,
     )
@@ -89,9 +89,7 @@ class MetricsListener:
                 *pages.routes(),
             ]
         )
-        self._runner = web.AppRunner(
-            application, access_log=None, shutdown_timeout=STOP_TIMEOUT_S, handle_signals=False
-        )
+        self._runner = BoundedRunner(application)
 
     async def start(self) -> None:
         """Listen; the log says where."""
