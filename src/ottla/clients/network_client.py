@@ -224,6 +224,12 @@ class NetworkClient:
         self.times.watch(request.api_key, answer)
         return answer
 
+    def send_unanswered(
+        self, connection: NodeConnection, request: Request, version: int
+    ) -> asyncio.Future[Any] | None:
+        """Send what is not answered; the future, if any, is done when it has left this process."""
+        return connection.send_without_response(request, version, self.config.request_timeout_ms)
+
     async def version_for(self, node_id: int, request: type[Request]) -> int:
         """The version in which a request of that kind will be sent to the node."""
         return (await self.ready(node_id)).version_of(request)

@@ -114,16 +114,17 @@ class Channel(asyncio.BufferedProtocol):
         self._pending.append(PendingRequest(correlation_id, type(request), version, future))
         return future
 
-    def send_without_response(self, request: Request, version: int) -> None:
-        """Send a request that is not answered: Produce with acks=0."""
+    def send_without_response(self, request: Request, version: int) -> asyncio.Future[None] | None:
+        """Send a request that is not answered: Produce with acks=0.
+
+        The future is done when the system has taken all of it; None if it has already. Until then
+        it is in the memory of this process, and lost where that ends.
+        """
         if self.close_reason is not None:
             raise self._closed_error()
+        cast(asyncio.Transport, self._transport).set_write_buffer_limits(high=0)
         self._write(request, version)
-
-    async def drain(self) -> None:
-        """Wait while the peer takes in less than is sent; returns at once if it keeps up."""
-        if self._drained is not None:
-            await asyncio.shield(self._drained)
+        return self._drained
 
     def close(self, reason: str = "closed by the client") -> None:
         """Close. Written requests still go out; those that wait for an answer fail."""
@@ -178,7 +179,10 @@ class Channel(asyncio.BufferedProtocol):
         if self.close_reason is not None:
             return False
         self.close_reason = reason
-        self.resume_writing()
+        if self._drained is not None:
+            self._drained.set_exception(self._closed_error())
+            self._drained.exception()  # mark as retrieved: no call may be waiting
+            self._drained = None
         while self._pending:
             future = self._pending.popleft().future
             if not future.done():

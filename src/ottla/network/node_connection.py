@@ -9,7 +9,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ottla.config.sasl_client_config import SaslLogin
 from ottla.errors import (
@@ -169,24 +169,35 @@ class NodeConnection:
         self._watch(future, channel, timeout_ms, type(request).__name__)
         return future
 
-    def send_without_response(self, request: Request, version: int) -> None:
-        """Send a request that brokers do not answer: Produce with acks=0."""
-        if self._must_log_in:
-            later = asyncio.ensure_future(self._send_after_login(request, version, None))
-            later.add_done_callback(lambda task: task.cancelled() or task.exception())
-            return
-        self._open_channel().send_without_response(request, version)
-        self.last_used_ms = self._runtime.clock.monotonic_ms()
+    def send_without_response(
+        self, request: Request, version: int, timeout_ms: int
+    ) -> asyncio.Future[Any] | None:
+        """Send a request that brokers do not answer: Produce with acks=0.
 
-    async def _send_after_login(
-        self, request: Request, version: int, timeout_ms: int | None
-    ) -> Response:
+        The future, if any, is done when the system has taken the request (`Channel`); if that does
+        not happen in time, the connection is given up.
+        """
+        if self._must_log_in:
+            later = asyncio.ensure_future(self._write_after_login(request, version, timeout_ms))
+            later.add_done_callback(lambda task: task.cancelled() or task.exception())
+            return later
+        channel = self._open_channel()
+        written = channel.send_without_response(request, version)
+        self.last_used_ms = self._runtime.clock.monotonic_ms()
+        if written is not None:
+            self._watch(written, channel, timeout_ms, type(request).__name__)
+        return written
+
+    async def _send_after_login(self, request: Request, version: int, timeout_ms: int) -> Response:
         """Requests keep their order: all wait for the same login."""
         await self.ready()
-        if timeout_ms is not None:
-            return await self.send(request, version, timeout_ms)
-        self.send_without_response(request, version)
-        return Response()
+        return await self.send(request, version, timeout_ms)
+
+    async def _write_after_login(self, request: Request, version: int, timeout_ms: int) -> None:
+        await self.ready()
+        written = self.send_without_response(request, version, timeout_ms)
+        if written is not None:
+            await asyncio.shield(written)
 
     def version_of(self, request: type[Request], low: int = 0, high: int = HIGHEST_VERSION) -> int:
         """The highest version within `low` and `high` that both sides know."""
@@ -217,7 +228,7 @@ class NodeConnection:
         return self.channel
 
     def _watch(
-        self, future: asyncio.Future[Response], channel: Channel, timeout_ms: int, what: str
+        self, future: asyncio.Future[Any], channel: Channel, timeout_ms: int, what: str
     ) -> None:
         clock, call_later = self._runtime.clock, self._runtime.scheduler.call_later
         sent_ms = clock.monotonic_ms()
@@ -235,7 +246,7 @@ class NodeConnection:
         timers.append(call_later(timeout_ms, expire))
         self.in_flight += 1
 
-        def done(answered: asyncio.Future[Response]) -> None:
+        def done(answered: asyncio.Future[Any]) -> None:
             timers[-1].cancel()
             self.in_flight -= 1
             self.last_used_ms = self._runtime.clock.monotonic_ms()

@@ -40,6 +40,9 @@ class MemoryTransport(asyncio.Transport):
         if self._peer is not None and not self._is_closing:
             self._loop.call_soon(self._peer._receive, bytes(data))
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing is buffered here, so that no limit is reached."""
+
     def is_closing(self) -> bool:
         return self._is_closing
 

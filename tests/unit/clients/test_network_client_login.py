@@ -143,7 +143,7 @@ def test_requests_that_wait_for_a_login_keep_their_order(runtime, client, broker
 
     async def use():
         first = client.send_on(connection, HeartbeatRequest(group_id="1"), 0)
-        connection.send_without_response(HeartbeatRequest(group_id="2"), 0)
+        connection.send_without_response(HeartbeatRequest(group_id="2"), 0, 1_000)
         third = client.send_on(connection, HeartbeatRequest(group_id="3"), 0)
         await first
         third.cancel()

@@ -273,17 +273,22 @@ def test_connecting_ends_at_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> N
     assert runtime.clock.monotonic_ms() == 1500
 
 
-def test_drain_waits_while_the_peer_does_not_read(world: ChannelWorld) -> None:
-    """What asyncio says about its write buffer is passed on to who asks."""
-    world.run(world.channel.drain())
+def test_request_without_response_is_done_when_it_has_left_the_process(world: ChannelWorld) -> None:
+    """At once where the system takes it; else when asyncio says that its buffer is empty."""
+    request = ApiVersionsRequest()
+    assert world.channel.send_without_response(request, VERSION) is None
     world.channel.pause_writing()
-    waiting = world.runtime.scheduler.spawn(world.channel.drain(), "waiting")
-    world.turn()
-    assert not waiting.done()
+    first = world.channel.send_without_response(request, VERSION)
+    assert first is not None
+    assert not first.done()
     world.channel.resume_writing()
-    world.turn()
+    assert first.result() is None
+    world.channel.pause_writing()
+    second = world.channel.send_without_response(request, VERSION)
+    world.channel.close("the peer is too slow")
 
-    assert waiting.done()
+    assert second is not None
+    assert "the peer is too slow" in str(second.exception())
 
 
 def test_task_that_is_cancelled_as_its_connection_is_made_ends() -> None:

@@ -6,6 +6,7 @@ partition, which are encoded as batches.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from ottla.clients.client_settings import ClosedOnExit
@@ -98,10 +99,13 @@ class BrokerLink:
             return await self.send(request, low=low, high=high, wait_ms=wait_ms)
 
     async def send_without_response(self, request: Request, *, low: int = 0) -> None:
-        """Send a request that has no response: Produce with acks=0."""
+        """Send a request that has no response, Produce with acks=0, and see it written."""
         await self._connection.ready()
         version = self._connection.version_of(type(request), low)
-        self._connection.send_without_response(request, version)
+        limit_ms = self.settings.request_timeout_ms
+        written = self._connection.send_without_response(request, version, limit_ms)
+        if written is not None:
+            await asyncio.shield(written)
 
     async def metadata(self, topic: str, *, may_create: bool = True) -> MetadataResponse:
         """The metadata of a topic, as a broker has them."""

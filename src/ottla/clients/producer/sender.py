@@ -314,13 +314,13 @@ class Sender:
             )
         try:
             version = connection.version_of(ProduceRequest, *self._versions())
-            if self._config.acks == 0:
-                connection.send_without_response(request, version)
-                self._on_no_response(sent_batches)
-                return
-            future = self._client.send_on(connection, request, version)
+            send = self._client.send_on if config.acks else self._client.send_unanswered
+            future = send(connection, request, version)
         except KafkaError as error:
             self._on_error(sent_batches, error)
+            return
+        if future is None:
+            self._on_no_response(sent_batches)
             return
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
         future.add_done_callback(partial(self._on_response, node_id, sent_batches))
@@ -357,7 +357,9 @@ class Sender:
         if future.cancelled():
             return  # the client is being closed; `abort` fails its batches
         cause = future.exception()
-        if cause is None:
+        if cause is None and self._config.acks == 0:
+            self._on_no_response(sent_batches)  # the request has left this process
+        elif cause is None:
             self._on_produced(sent_batches, cast(ProduceResponse, future.result()))
         elif isinstance(cause, KafkaError):
             self._on_error(sent_batches, cause)

@@ -151,6 +151,9 @@ class ClientTransport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self._end.write(bytes(data))
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing is buffered here, so that no limit is reached."""
+
     def is_closing(self) -> bool:
         return self._is_closing
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from mock_kafka import HANG_UP, Later, MockCluster
 from producer_world import ProducerWorld
@@ -9,6 +11,7 @@ from producer_world import ProducerWorld
 from ottla.clients.producer.sender import compression_level
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
+from ottla.network.channel import Channel
 from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.transactions import InitProducerIdRequest, InitProducerIdResponse
@@ -381,6 +384,69 @@ def test_acks_none_does_not_wait(runtime, cluster):
     world.run(10)
 
     assert future.result(0).offset == -1
+
+
+@pytest.fixture
+def unwritten(monkeypatch) -> list[asyncio.Future[None]]:
+    """Requests without a response that the system does not take until a test says so."""
+    found: list[asyncio.Future[None]] = []
+    send = Channel.send_without_response
+
+    def hold(channel: Channel, request: ProduceRequest, version: int) -> asyncio.Future[None]:
+        send(channel, request, version)
+        found.append(asyncio.get_running_loop().create_future())
+        return found[-1]
+
+    monkeypatch.setattr(Channel, "send_without_response", hold)
+    return found
+
+
+def test_acks_none_keeps_no_more_in_memory_than_it_may(runtime, cluster, unwritten):
+    """Of a broker that reads slowly, as what it has not read counts as buffer.memory."""
+    world = ProducerWorld(runtime, cluster, acks="0", batch_size=100, buffer_memory=1000)
+    cluster[0].on(ProduceRequest, None)
+    futures = [world.send("x" * 80) for _ in range(8)]
+    world.run(10)
+
+    assert len(unwritten) == 5, "max.in.flight.requests.per.connection"
+    assert world.core.accumulator.available_bytes < 300
+    assert not any(future.done() for future in futures)
+    while unwritten:
+        unwritten.pop(0).set_result(None)
+        world.run(10)
+    assert [future.result(0).offset for future in futures] == [-1] * 8
+    assert world.core.accumulator.available_bytes == 1000
+
+
+def test_acks_none_sends_again_what_was_not_written(runtime, cluster, unwritten):
+    """The connection has ended before; a flush waits for it."""
+    world = ProducerWorld(runtime, cluster, acks="0")
+    cluster[0].on(ProduceRequest, None)
+    future = world.send("a")
+    world.run(10)
+    unwritten.pop().set_exception(KafkaError.of(ErrorCode.NETWORK_EXCEPTION, "it has ended"))
+    world.run(1000)
+    assert not future.done()
+    unwritten.pop().set_result(None)
+    assert runtime.scheduler.run(world.core.flush(1000))
+
+    assert future.result(0).offset == -1
+    assert len(world.sent()) == 2
+
+
+def test_broker_that_takes_nothing_in_is_given_up(runtime, cluster, unwritten):
+    """After request.timeout.ms, as one that does not answer."""
+    limits = {"request_timeout_ms": 1000, "delivery_timeout_ms": 5000}
+    world = ProducerWorld(runtime, cluster, acks="0", **limits)
+    cluster[0].on(ProduceRequest, None)
+    world.run(2000)  # the connection that found the brokers is closed then
+    world.send("a")
+    world.run(10)
+    before = set(cluster[0].connections)
+    world.run(1100)
+
+    assert len(unwritten) == 1
+    assert len(before - set(cluster[0].connections)) == 1
 
 
 def test_closing_fails_what_is_left(world, runtime, cluster):
