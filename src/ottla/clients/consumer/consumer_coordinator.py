@@ -11,10 +11,11 @@ from collections.abc import (
     Callable,
     Collection,
     Iterable,
+    Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 
 from ottla.clients.committed_offsets import (
     NO_MEMBERSHIP,
@@ -95,6 +96,9 @@ class ConsumerCoordinator:
         self.commits_automatically = config.enable_auto_commit
         self.before_revoke: BeforeRevoke = _nothing_to_finish
         """Awaited, in a poll, before the positions of partitions that go are committed."""
+        self._commits = self._commits_under_way = 0
+        self._committed: dict[TopicPartition, int] = {}
+        """The number of the latest commit of each partition, while any commit is under way."""
         self._rebalance: asyncio.Task[None] | None = None
         self._next_poll: asyncio.Future[None] | None = None
         self._events: deque[tuple[RebalanceEvent, asyncio.Future[None]]] = deque()
@@ -241,21 +245,47 @@ class ConsumerCoordinator:
     # Committing
 
     async def commit(self, offsets: Offsets, deadline: Deadline) -> None:
-        """Commit, trying again until it succeeds, is refused or the deadline has passed."""
+        """Commit, trying again until it succeeds, is refused or the deadline has passed.
+
+        Later attempts leave out what a later commit has committed meanwhile, and end with an error
+        where partitions were given up: they would take the readers of these back.
+        """
+        owned = self._subscriptions.assigned.keys() & offsets.keys()
         failures = 0
-        while offsets:
-            before = self.member.membership
-            try:
-                await self.commit_once(offsets, deadline)
-                return
-            except KafkaError as error:
-                # A topic that does not exist may be created while this goes on: as another one.
-                may_succeed = may_pass(error) or self._joins_again(error, before)
-                if not may_succeed or deadline.has_passed:
-                    raise
-            failures += 1
-            delay_ms = min(self._backoff.delay_ms(failures), deadline.left_ms)
-            await pause(self._runtime.scheduler, delay_ms)
+        with self._numbered() as number:
+            while offsets:
+                before = self.member.membership
+                try:
+                    await self._commit_as(number, offsets, deadline)
+                    return
+                except KafkaError as error:
+                    # A topic that does not exist may be created meanwhile: as another one.
+                    may_succeed = may_pass(error) or self._joins_again(error, before)
+                    if not may_succeed or deadline.has_passed:
+                        raise
+                failures += 1
+                delay_ms = min(self._backoff.delay_ms(failures), deadline.left_ms)
+                await pause(self._runtime.scheduler, delay_ms)
+                offsets = self._not_overtaken(number, offsets)
+                if owned & offsets.keys() - self._subscriptions.assigned.keys():
+                    raise commit_failed()
+
+    @contextmanager
+    def _numbered(self) -> Iterator[int]:
+        """Number a commit, in the order in which commits begin, until it is over."""
+        self._commits += 1
+        self._commits_under_way += 1
+        try:
+            yield self._commits
+        finally:
+            self._commits_under_way -= 1
+            if not self._commits_under_way:
+                self._committed.clear()
+
+    def _not_overtaken(self, number: int, offsets: Offsets) -> Offsets:
+        """The offsets of partitions for which no later commit has succeeded."""
+        latest = self._committed
+        return {each: place for each, place in offsets.items() if latest.get(each, 0) <= number}
 
     def _joins_again(self, error: KafkaError, before: GroupMembership) -> bool:
         """Whether a commit was refused only because this member has joined again meanwhile.
@@ -270,6 +300,10 @@ class ConsumerCoordinator:
 
     async def commit_once(self, offsets: Offsets, deadline: Deadline) -> None:
         """Commit once; raises the error of the first partition that was refused."""
+        with self._numbered() as number:
+            await self._commit_as(number, offsets, deadline)
+
+    async def _commit_as(self, number: int, offsets: Offsets, deadline: Deadline) -> None:
         membership = NO_MEMBERSHIP
         if self._subscriptions.is_by_group:
             membership = self.member.membership
@@ -284,6 +318,9 @@ class ConsumerCoordinator:
             self.link.note(cause)
             self.commit_error = cause
             raise
+        for partition, refusal in results.items():
+            if refusal is None:
+                self._committed[partition] = max(number, self._committed.get(partition, 0))
         for error in filter(None, results.values()):
             self.link.note(error)
             self.commit_error = error

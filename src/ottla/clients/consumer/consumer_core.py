@@ -90,9 +90,8 @@ class ConsumerCore:
         self.metrics = self.fetcher.metrics = ConsumerMetrics(self._common_metrics, self._lags)
         self.coordinator: ConsumerCoordinator | None = None
         if config.group_id is not None:
-            coordinator_type = ConsumerCoordinator
-            if config.group_protocol == CONSUMER_PROTOCOL:
-                coordinator_type = ReconcilingCoordinator
+            is_newer = config.group_protocol == CONSUMER_PROTOCOL
+            coordinator_type = ReconcilingCoordinator if is_newer else ConsumerCoordinator
             self.coordinator = coordinator_type(
                 self.client, self.metadata, self.subscriptions, config, self.unsettle
             )
@@ -106,12 +105,12 @@ class ConsumerCore:
         self.is_stop_requested = False
         self.on_stop: Callable[[], object] | None = None
         self._polled_as = NO_MEMBERSHIP
+        self._committing: asyncio.Task[None] | None = None
         self._commit_ms = runtime.clock.monotonic_ms() + config.auto_commit_interval_ms
+        idle_ms = max(1000, config.connections_max_idle_ms // 2)
         self._timers = [
             runtime.scheduler.call_every(max(1, config.auto_commit_interval_ms), self.unsettle),
-            runtime.scheduler.call_every(
-                max(1000, config.connections_max_idle_ms // 2), self.client.close_idle
-            ),
+            runtime.scheduler.call_every(idle_ms, self.client.close_idle),
         ]
         shortest_ms, longest_ms = config.retry_backoff_ms, config.retry_backoff_max_ms
         backoff = Backoff(shortest_ms, longest_ms, runtime.random.random)
@@ -488,11 +487,12 @@ class ConsumerCore:
 
     def _auto_commit_if_due(self) -> None:
         now_ms = self.runtime.clock.monotonic_ms()
-        if self.coordinator is not None and now_ms >= self._commit_ms:
+        is_under_way = self._committing is not None and not self._committing.done()
+        if self.coordinator is not None and now_ms >= self._commit_ms and not is_under_way:
             self._commit_ms = now_ms + self.config.auto_commit_interval_ms
             # The current positions: the records that this poll is about to return are not read yet.
             commit = self.coordinator.auto_commit(self.positions(), self.config.request_timeout_ms)
-            self.runtime.scheduler.spawn(commit, "automatic commit")
+            self._committing = self.runtime.scheduler.spawn(commit, "automatic commit")
 
     def _cancel_finding(self) -> None:
         if self._finding is not None:

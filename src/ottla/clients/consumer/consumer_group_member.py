@@ -57,7 +57,8 @@ class ConsumerGroupMember:
 
     `target` is the last assignment of the coordinator, `owned` the partitions that are read;
     `needs_join` says that they differ, or that the member is not in the group. Invariant: while the
-    epoch is 0 the member owns nothing that the group knows of.
+    epoch is 0 the member owns nothing that the group knows of. `_may_be_known` says that the
+    coordinator may have this member, also where no answer has told its epoch yet.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class ConsumerGroupMember:
         self._runtime = client.runtime
         self.member_id = self._new_member_id()
         self.epoch = JOIN_EPOCH
+        self._may_be_known = False
         self.target: Partitions = frozenset()
         self.owned: Partitions = frozenset()
         self.is_lost = False
@@ -143,16 +145,17 @@ class ConsumerGroupMember:
 
     async def leave(self, reason: str) -> None:
         """Leave at once; a static member announces that it will return (KIP-345)."""
-        was_joined = self.is_joined
+        may_be_known = self._may_be_known
         if self._heart is not None:
             self._heart.cancel()
             self._heart = None
         self._forget()
-        if was_joined:
+        if may_be_known:
             logger.debug("leaving group %s: %s", self._link.group_id, reason)
             await self._send_leave(self.member_id)
 
     async def _beat(self) -> None:
+        failures = 0
         while True:
             await self._rest()
             if not self.is_joined:
@@ -162,8 +165,11 @@ class ConsumerGroupMember:
                 continue
             try:
                 await self._beat_once()
+                failures = 0
             except KafkaError as error:
                 self._on_error(error)
+                failures += 1
+                await pause(self._runtime.scheduler, self._backoff.delay_ms(failures))
 
     async def _rest(self) -> None:
         self._woken = asyncio.get_running_loop().create_future()
@@ -180,12 +186,14 @@ class ConsumerGroupMember:
         request = self._request()
         owned, topics = self.owned, self._subscriptions.topics
         was_joined = self.is_joined
+        self._may_be_known = True
         try:
             answer = cast(ConsumerGroupHeartbeatResponse, await self._client.send(node_id, request))
             error = response_error(
                 answer.error_code, f"group {self._link.group_id}", answer.error_message
             )
             if error is not None:
+                self._may_be_known = was_joined
                 raise error
         except KafkaError:
             self._told_owned = self._told_topics = None  # the heartbeat may be lost
@@ -248,6 +256,7 @@ class ConsumerGroupMember:
 
     def _forget(self) -> None:
         self.epoch = JOIN_EPOCH
+        self._may_be_known = False
         self.target = self.owned = frozenset()
         self._told_topics = self._told_owned = None
         self.needs_join = True
@@ -259,7 +268,8 @@ class ConsumerGroupMember:
         instance_id = self._config.group_instance_id
         deadline = Deadline(self._runtime.clock, self._config.request_timeout_ms)
         try:
-            node_id = await self._link.node_id(deadline)
+            # Behind a heartbeat by which the member may be about to join.
+            node_id = connection_id(await self._link.node_id(deadline), RequestKind.GROUP)
             request = ConsumerGroupHeartbeatRequest(
                 group_id=self._link.group_id,
                 member_id=member_id,

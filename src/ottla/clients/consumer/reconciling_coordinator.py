@@ -105,11 +105,11 @@ class ReconcilingCoordinator(ConsumerCoordinator):
             if each.topic_id in names
         }
 
-    async def commit_once(self, offsets: Offsets, deadline: Deadline) -> None:
-        """Commit; if the epoch has just changed, try once more with the new one."""
+    async def _commit_as(self, number: int, offsets: Offsets, deadline: Deadline) -> None:
+        """Commit; if the epoch has just changed, try again with the new one."""
         for attempt in range(STALE_EPOCH_RETRIES):
             try:
-                await super().commit_once(offsets, deadline)
+                await super()._commit_as(number, offsets, deadline)
                 return
             except KafkaError as error:
                 if error.error is not ErrorCode.STALE_MEMBER_EPOCH or deadline.has_passed:
@@ -118,3 +118,6 @@ class ReconcilingCoordinator(ConsumerCoordinator):
                     raise
             self.member.wake()
             await pause(self._runtime.scheduler, self._backoff.delay_ms(attempt + 1))
+            offsets = self._not_overtaken(number, offsets)
+            if not offsets:
+                return

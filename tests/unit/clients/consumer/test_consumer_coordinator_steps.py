@@ -341,3 +341,60 @@ def test_commit_goes_to_the_coordinator_that_is_there(runtime):
 
     assert world.committed == {FIRST: 5}
     assert len(cluster[0].sent(OffsetCommitRequest)) == 1
+
+
+LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+@pytest.mark.parametrize("later", ["commit", "commit_once"])
+def test_commit_that_is_repeated_does_not_undo_a_later_one(runtime, cluster, later):
+    """The group would go back although the later call has succeeded."""
+    world = member_of(runtime, cluster)
+    cluster[0].on(OffsetCommitRequest, world.refuse_commit(LOADING), world.commit)
+    both = {FIRST: OffsetAndMetadata(1), SECOND: OffsetAndMetadata(2)}
+    first = runtime.scheduler.spawn(world.core.commit(both, world.deadline(60_000)), "first")
+    world.advance(10)
+    world.run(getattr(world.core, later)(OFFSETS, world.deadline(60_000)))
+    assert world.committed == {FIRST: 5}
+    world.advance(5_000)
+
+    assert first.result() is None
+    assert world.committed == {FIRST: 5, SECOND: 2}
+    world.run(world.core.commit({FIRST: OffsetAndMetadata(0)}, world.deadline()))
+    assert world.committed[FIRST] == 0, "what is asked for later counts, also if it goes back"
+
+
+def test_commit_is_not_repeated_for_partitions_that_went_to_others(runtime, cluster):
+    """Their new reader has committed since: the error says so."""
+    world = member_of(runtime, cluster, **COOPERATIVE)
+    cluster[0].on(OffsetCommitRequest, world.refuse_commit(LOADING))
+    commit = runtime.scheduler.spawn(world.core.commit(OFFSETS, world.deadline(60_000)), "commit")
+    world.advance(10)
+    cluster[0].on(SyncGroupRequest, world.give(1))
+    rebalance(world)
+    poll_until_settled(world)
+    assert list(world.core.subscriptions.assigned) == [SECOND]
+    cluster[0].on(OffsetCommitRequest, world.commit)
+    world.advance(5_000)
+
+    assert world.committed == {}
+    assert commit.exception().error is ILLEGAL
+
+
+def test_automatic_commits_do_not_pile_up(runtime, cluster):
+    """While one is tried again no other begins; then the newest positions are committed."""
+    world = member_of(runtime, cluster, enable_auto_commit=True, auto_commit_interval_ms=100)
+    world.write("a", "b")
+    world.poll(1000)
+    cluster[0].on(OffsetCommitRequest, "hold", world.commit)
+    before = len(cluster[0].sent(OffsetCommitRequest))
+    for _ in range(20):
+        world.poll(100)
+    assert len(cluster[0].sent(OffsetCommitRequest)) - before == 1
+    held = cluster[0].held.pop()
+    held.answer(world.commit_answer(held.request, LOADING))
+    world.write("c")
+    for _ in range(20):
+        world.poll(100)
+
+    assert world.committed[FIRST] == 3

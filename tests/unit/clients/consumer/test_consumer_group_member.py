@@ -527,3 +527,61 @@ def test_commit_with_a_stale_epoch_keeps_to_its_time(world, cluster):
         world.run(world.core.commit_once(offsets, world.deadline(100)))
 
     assert len(cluster[0].sent(OffsetCommitRequest)) == 1
+
+
+def test_member_that_is_closed_while_it_joins_leaves(runtime, cluster, coordinator, journal):
+    """The coordinator has taken it in: others would wait for its session to end."""
+    cluster[0].on(ConsumerGroupHeartbeatRequest, "hold", coordinator.answer)
+    world = ConsumerWorld(runtime, cluster, group_id="g", group_protocol="consumer")
+    world.subscribe(journal)
+    world.poll(100)
+    (held,) = cluster[0].held
+    assert held.request.member_epoch == 0
+    world.run(world.core.close(world.deadline()))
+
+    (left,) = coordinator.requests
+    assert (left.member_id, left.member_epoch) == (held.request.member_id, -1)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, HANG_UP],
+    ids=["loading", "moved", "hang up"],
+)
+def test_heartbeats_that_fail_are_repeated_with_growing_pauses(world, coordinator, error):
+    """A coordinator that is about to come back is not asked hundreds of times a second."""
+    before = len(coordinator.requests)
+    coordinator.errors = [error] * 10_000
+    world.poll(10_000)
+
+    assert 5 < len(coordinator.requests) - before < 30
+    coordinator.errors.clear()
+    world.poll(2 * INTERVAL_MS)
+    assert {p.partition for p in world.core.subscriptions.assigned} == {0, 1}
+
+
+def test_refusal_for_good_is_not_asked_for_at_once_again(world, coordinator):
+    """Each poll raises it, and the coordinator has its peace between them."""
+    before = len(coordinator.requests)
+    coordinator.errors = [ErrorCode.GROUP_AUTHORIZATION_FAILED] * 10_000
+    for _ in range(10):
+        with pytest.raises(KafkaError, match="group"):
+            world.poll(10_000)
+    world.advance(1000)
+
+    assert len(coordinator.requests) - before < 20
+
+
+def test_stale_commit_that_is_repeated_does_not_undo_a_later_one(world, coordinator, cluster):
+    """The epoch changes while the first one is under way."""
+    stale = world.refuse_commit(ErrorCode.STALE_MEMBER_EPOCH)
+    cluster[0].on(OffsetCommitRequest, stale, world.commit)
+    place = TopicPartition("pages", 0)
+    first = world.core.commit_once({place: OffsetAndMetadata(1)}, world.deadline(10_000))
+    task = world.runtime.scheduler.spawn(first, "first")
+    world.advance(10)
+    world.run(world.core.commit({place: OffsetAndMetadata(5)}, world.deadline(10_000)))
+    world.advance(5000)
+
+    assert task.result() is None
+    assert world.committed == {place: 5}
