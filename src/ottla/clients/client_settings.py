@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from ottla.config.config_def import dotted
+from ottla.runtime.io_thread import LONGEST_WAIT_MS
 
 Servers: TypeAlias = str | Iterable[str] | Mapping[str, Any] | None
 
@@ -25,6 +27,11 @@ def merge_settings(
     elif bootstrap_servers is not None:
         merged["bootstrap.servers"] = bootstrap_servers
     return merged | dotted(settings, keywords)
+
+
+def limit_in_ms(timeout_ms: float) -> int:
+    """A caller's limit in whole ms, which may come with a fraction, or as infinity."""
+    return math.ceil(min(timeout_ms, LONGEST_WAIT_MS))
 
 
 class ClosedOnExit(ABC):

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from threading import Condition, Event, Lock, RLock, get_ident
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 from ottla.errors import KafkaTimeoutError
 from ottla.runtime.runtime import real_runtime
 
 __all__ = [
+    "LONGEST_WAIT_MS",
     "MARGIN_MS",
     "Condition",
     "Event",
@@ -36,6 +39,8 @@ T = TypeVar("T")
 JOIN_TIMEOUT_S = 10.0
 MARGIN_MS = 5_000
 """Added to a call's own limit for `run`, so that the call ends first, with its own error."""
+LONGEST_WAIT_MS: Final = 100 * 365 * 24 * 3600 * 1000
+"""A hundred years: Python's locks refuse much longer waits, such as Java's Long.MAX_VALUE ms."""
 TURNS_TO_CLOSE = 3
 """Transports that were closed do so in the turns of the loop after."""
 logger = logging.getLogger(__name__)
@@ -79,6 +84,9 @@ class IoThread:
     ) -> None:
         """Without `is_started` it starts with `begin_with`."""
         self.name = name
+        self.on_fork: Callable[[], object] = lambda: None
+        """Called in a child process that was forked: this thread does not run there."""
+        _threads.add(self)
         self._loop = new_loop()
         self.runtime = real_runtime(self._loop)
         self._is_closed = False
@@ -158,19 +166,28 @@ class IoThread:
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin to run `coroutine` on the loop, from another thread."""
-        if threading.current_thread() is self._thread:
+        try:
+            self.check_may_wait()
+        except RuntimeError:
             coroutine.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def check_may_wait(self) -> None:
+        """RuntimeError where a wait for the thread would not end: in itself, or without it."""
+        if threading.current_thread() is self._thread:
             raise RuntimeError(f"{self.name}: a callback of the client must not wait for it")
         if not self.is_alive:
-            coroutine.close()
-            why = "is closed" if self._is_closed else "was started in another process"
+            why = "is closed"
+            if not self._is_closed:
+                why = "was started in another process: make a client in each, after the fork"
             raise RuntimeError(f"{self.name} {why}")
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def wait(self, future: Future[T], timeout_ms: int | None = None) -> T:
         """The result of a future of `submit`, with the limits of `run`."""
         try:
-            return future.result(None if timeout_ms is None else timeout_ms / 1000)
+            limit_s = None if timeout_ms is None else min(timeout_ms, LONGEST_WAIT_MS) / 1000
+            return future.result(limit_s)
         except TimeoutError:
             if future.done():
                 raise  # the coroutine's own
@@ -215,6 +232,17 @@ class IoThread:
         await asyncio.gather(*tasks, return_exceptions=True)
         for _ in range(TURNS_TO_CLOSE):
             await asyncio.sleep(0)
+
+
+_threads: WeakSet[IoThread] = WeakSet()
+
+
+def _tell_threads_of_fork() -> None:
+    for each in list(_threads):
+        each.on_fork()
+
+
+os.register_at_fork(after_in_child=_tell_threads_of_fork)
 
 
 def runs_a_loop() -> bool:

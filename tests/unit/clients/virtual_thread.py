@@ -18,6 +18,11 @@ class VirtualThread:
     def __init__(self, runtime: MockRuntime) -> None:
         self.runtime = runtime
         self.is_alive = True
+        self.on_fork: Callable[[], object] = lambda: None
+
+    def check_may_wait(self) -> None:
+        if not self.is_alive:
+            raise RuntimeError("the thread is closed")
 
     def run(self, call: Coroutine[Any, Any, Any], limit_ms: int | None = None) -> Any:
         if not self.is_alive:

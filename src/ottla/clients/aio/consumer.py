@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from ottla.clients.admin.admin_client import checked
 from ottla.clients.aio.loop_client import LoopClient, documented_by
-from ottla.clients.client_settings import Servers, merge_settings
+from ottla.clients.client_settings import Servers, limit_in_ms, merge_settings
 from ottla.clients.consumer.consumer import ITERATION_POLL_MS, place_of
 from ottla.clients.consumer.consumer import Consumer as BlockingConsumer
 from ottla.clients.consumer.consumer_core import (
@@ -106,6 +106,7 @@ class Consumer(LoopClient):
         if self._topics and self._config.group_id is None:
             raise no_group_id()
         self._polling: asyncio.Future[None] | None = None
+        self._telling: asyncio.Task[Any] | None = None
 
     # The partitions and positions to read
 
@@ -134,9 +135,11 @@ class Consumer(LoopClient):
     async def unsubscribe(self) -> None:
         core = self._opened()
         with self._alone():
-            await self._tell(core.last_event())
-            core.unread.take()
-            await core.unsubscribe()
+            try:
+                await self._tell(core.last_event())
+            finally:
+                core.unread.take()
+                await core.unsubscribe()
 
     def assignment(self) -> set[TopicPartition]:
         return set(self._opened().subscriptions.assigned)
@@ -333,6 +336,8 @@ class Consumer(LoopClient):
 
         Closing twice does nothing; a call that is cancelled leaves the rest to the background.
         """
+        if self._telling is not None and self._telling is asyncio.current_task():
+            raise RuntimeError("a listener must not poll, unsubscribe or close its consumer")
         await self._close(timeout_ms)
 
     # Internals
@@ -348,7 +353,9 @@ class Consumer(LoopClient):
 
     async def _finish(self, timeout_ms: int | None) -> None:
         core = self._core
-        limit_ms = core.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        limit_ms = core.config.default_api_timeout_ms
+        if timeout_ms is not None:
+            limit_ms = limit_in_ms(timeout_ms)
         if self._polling is not None:
             core.wakeup()
             await asyncio.wait([self._polling], timeout=limit_ms / 1000)
@@ -433,10 +440,15 @@ class Consumer(LoopClient):
                 core.acknowledge()
 
     async def _tell(self, event: RebalanceEvent | None) -> None:
-        if event is not None:
+        if event is None:
+            return
+        self._telling = asyncio.current_task()
+        try:
             told = event.tell(self._core.subscriptions.listener)
             if isawaitable(told):
                 await told
+        finally:
+            self._telling = None
 
     async def _refill(self, idle_timeout_ms: int | None) -> bool:
         """Poll for iteration; False when nothing came in time."""
@@ -468,7 +480,9 @@ class Consumer(LoopClient):
 
     def _deadline(self, timeout_ms: int | None) -> Deadline:
         core = self._opened()
-        limit_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        limit_ms = self._config.default_api_timeout_ms
+        if timeout_ms is not None:
+            limit_ms = limit_in_ms(timeout_ms)
         return Deadline(core.runtime.clock, limit_ms)
 
 

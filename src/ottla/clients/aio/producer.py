@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ottla.clients.aio.loop_client import LoopClient, documented_by
-from ottla.clients.client_settings import Servers, merge_settings
+from ottla.clients.client_settings import Servers, limit_in_ms, merge_settings
 from ottla.clients.producer.bulk import ROWS_AT_ONCE, items_of, rows_of_values
 from ottla.clients.producer.producer import Producer as BlockingProducer
 from ottla.clients.producer.producer_core import ProducerCore
@@ -185,7 +185,7 @@ class Producer(RecordSending, LoopClient):
 
     async def flush(self, timeout: float | None = None) -> None:
         self._here()
-        limit_ms = self._core.delivery_limit_ms if timeout is None else int(timeout * 1000)
+        limit_ms = self._core.delivery_limit_ms if timeout is None else limit_in_ms(timeout * 1000)
         if not await self._core.flush(limit_ms):
             raise KafkaTimeoutError(f"not everything was delivered within {limit_ms / 1000} s")
 
@@ -203,7 +203,7 @@ class Producer(RecordSending, LoopClient):
         Records that are not delivered after `timeout` seconds fail. Closing twice does nothing; a
         call that is cancelled leaves the rest to the background.
         """
-        await self._close(None if timeout is None else int(timeout * 1000))
+        await self._close(None if timeout is None else limit_in_ms(timeout * 1000))
 
     # Transactions
 
@@ -328,7 +328,9 @@ class Producer(RecordSending, LoopClient):
 
     async def _in_transaction(self, work: Work, timeout: float | None) -> None:
         transactions = self._transactions_of_this()
-        limit_ms = self._config.max_block_ms if timeout is None else int(timeout * 1000)
+        limit_ms = self._config.max_block_ms
+        if timeout is not None:
+            limit_ms = limit_in_ms(timeout * 1000)
         await work(transactions, Deadline(self._runtime.clock, limit_ms))
 
     async def _end_with(self, call: Coroutine[Any, Any, None]) -> None:

@@ -18,7 +18,12 @@ from uuid import UUID
 
 from ottla.clients.admin.admin_client import checked
 from ottla.clients.client_metrics import Metrics
-from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
+from ottla.clients.client_settings import (
+    ClosedOnExit,
+    Servers,
+    limit_in_ms,
+    merge_settings,
+)
 from ottla.clients.committed_offsets import ConsumerGroupMetadata
 from ottla.clients.consumer.completed_fetch import FetchedBatches
 from ottla.clients.consumer.consumer_core import ConsumerCore, OnCommit, WakeupError
@@ -38,7 +43,7 @@ from ottla.clients.topic_offsets import (
     with_metadata,
 )
 from ottla.config.client_config import ConsumerConfig
-from ottla.errors import KafkaTimeoutError
+from ottla.errors import KafkaError, KafkaTimeoutError
 from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime.io_thread import MARGIN_MS, IoThread, RLock
 from ottla.runtime.timing import Deadline
@@ -76,12 +81,14 @@ class Consumer(ProcessingCalls, ClosedOnExit):
     ) -> None:
         self._given = merge_settings(bootstrap_servers, settings, keywords)
         self._config = ConsumerConfig.parse(self._given)
-        self._is_closed = False
+        self._is_closed = self._is_telling = False
         self._lock = RLock()
         self._io = IoThread(f"{self._config.client_id}-consumer")
         self._clock = self._io.runtime.clock
         try:
             self._core = self._io.run(self._build())
+            # In a forked child polls go to the loop, and are told that it does not run there.
+            self._io.on_fork = partial(setattr, self._core, "is_settled", False)
             if topics:
                 self.subscribe(topics)
         except BaseException:
@@ -120,10 +127,12 @@ class Consumer(ProcessingCalls, ClosedOnExit):
 
     def unsubscribe(self) -> None:
         """Read nothing, and leave the group."""
-        with self._alone():
-            self._tell_last_event()
-            self._core.unread.take()
-            self._run(self._core.unsubscribe())
+        with self._alone(polls=True):
+            try:
+                self._tell(self._core.last_event())
+            finally:
+                self._core.unread.take()
+                self._run(self._core.unsubscribe())
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions that are currently read."""
@@ -142,10 +151,11 @@ class Consumer(ProcessingCalls, ClosedOnExit):
         If the log has lost records that were already read, and auto.offset.reset is none, it raises
         LogTruncationError.
         """
-        with self._alone():
+        with self._alone(polls=True):
             if self._core.unread:
                 return self._core.unread.take()
-            return self._core.interceptors.on_consume(self._poll(timeout_ms))
+            with self._given_back_if_cut_short():
+                return self._core.interceptors.on_consume(self._poll(timeout_ms))
 
     def poll_batches(self, timeout_ms: int = 0) -> list[FetchedBatches]:
         """All that has arrived of the assigned partitions, as batches that are not decoded.
@@ -153,12 +163,13 @@ class Consumer(ProcessingCalls, ClosedOnExit):
         For copies: `Producer.send_encoded` takes such batches. Nothing is committed, interceptors
         see nothing, and a consumer that has subscribed to topics cannot use it.
         """
-        with self._alone():
+        with self._alone(polls=True):
             if self._core.subscriptions.is_by_group:
                 raise RuntimeError("poll_batches is for partitions that were assigned")
             deadline = self._deadline(timeout_ms)
             call = self._core.poll_for(self._core.fetcher.collect_batches, deadline)
-            found = self._run(call, timeout_ms)
+            with self._given_back_if_cut_short():
+                found = self._run(call, timeout_ms)
             assert isinstance(found, list), "without a group there are no rebalances"
             return found
 
@@ -172,10 +183,11 @@ class Consumer(ProcessingCalls, ClosedOnExit):
         from ottla.clients.arrow_tables import require_pyarrow, table_of
 
         require_pyarrow()
-        with self._alone():
+        with self._alone(polls=True):
             self._give_back_unread(self.assignment())
-            fetched = self._poll_for(self._core.fetcher.collect_batches, timeout_ms)
-            return table_of(fetched, partial(self._call, self._core.rewind))
+            with self._given_back_if_cut_short():
+                fetched = self._poll_for(self._core.fetcher.collect_batches, timeout_ms)
+                return table_of(fetched, partial(self._call, self._core.rewind))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records, one by one, forever; those not taken yet are not committed either."""
@@ -185,7 +197,7 @@ class Consumer(ProcessingCalls, ClosedOnExit):
         """Records, one by one, until none has come for `idle_timeout_ms`."""
         unread = self._core.unread
         while True:
-            with self._alone():
+            with self._alone(polls=True):
                 if not unread and not self._refill(idle_timeout_ms):
                     return
             while unread:
@@ -353,12 +365,14 @@ class Consumer(ProcessingCalls, ClosedOnExit):
         """
         if self._is_closed:
             return
-        with self._alone():
+        with self._alone(polls=True):
             try:
                 if self._io.is_alive:
                     limit_ms = self._limit_ms(timeout_ms)
-                    self._tell_last_event()
-                    self._run(self._core.close(self._deadline(limit_ms)), limit_ms)
+                    try:
+                        self._tell(self._core.last_event())
+                    finally:  # the listener's error is raised when all is done
+                        self._run(self._core.close(self._deadline(limit_ms)), limit_ms)
             finally:
                 self._is_closed = True
                 self._core.unread.take()
@@ -367,16 +381,39 @@ class Consumer(ProcessingCalls, ClosedOnExit):
     # Internals
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Let in one thread at a time; a listener may call back in the same thread."""
+    def _alone(self, *, polls: bool = False) -> Iterator[None]:
+        """Let in one thread at a time; a listener may call back in the same thread.
+
+        But it may not call what `polls`, or ends the polls: it would be told of the same again.
+        """
         if self._is_closed:
             raise RuntimeError("the consumer is closed")
         if not self._lock.acquire(blocking=False):
             raise RuntimeError("the consumer is being used by another thread")
         try:
+            if polls and self._is_telling:
+                raise RuntimeError("a listener must not poll, unsubscribe or close its consumer")
             yield
         finally:
             self._lock.release()
+
+    @contextmanager
+    def _given_back_if_cut_short(self) -> Iterator[None]:
+        """Read again later what a poll took and did not return, as after KeyboardInterrupt.
+
+        Its positions would be committed although the application has not seen the records.
+        """
+        self._core.fetcher.taken.clear()
+        try:
+            yield
+        except BaseException as error:
+            if not isinstance(error, KafkaError | WakeupError) and self._core.fetcher.taken:
+                self._call(self._give_back_taken)
+            raise
+
+    def _give_back_taken(self) -> None:
+        for place in self._core.fetcher.given_back():
+            self._core.rewind(*place)
 
     async def _health(self) -> ConsumerHealth:
         return health_of(self._core)
@@ -399,7 +436,7 @@ class Consumer(ProcessingCalls, ClosedOnExit):
             if not isinstance(outcome, RebalanceEvent):
                 return outcome
             try:
-                outcome.tell(core.subscriptions.listener)
+                self._tell(outcome)
             finally:
                 self._call(core.acknowledge)
 
@@ -408,8 +445,9 @@ class Consumer(ProcessingCalls, ClosedOnExit):
         idle = Deadline(self._clock, idle_timeout_ms)
         core = self._core
         while not core.unread:
-            records = self._poll(min(ITERATION_POLL_MS, idle.left_ms))
-            core.unread.fill(core.interceptors.on_consume(records))
+            with self._given_back_if_cut_short():
+                records = self._poll(min(ITERATION_POLL_MS, idle.left_ms))
+                core.unread.fill(core.interceptors.on_consume(records))
             if not core.unread and idle.has_passed:
                 return False
         return True
@@ -424,11 +462,15 @@ class Consumer(ProcessingCalls, ClosedOnExit):
             self._core.unread.drop(chosen)
             self._call(self._core.reset, chosen, timestamp)
 
-    def _tell_last_event(self) -> None:
-        """Tell the listener that all partitions are revoked."""
-        event = self._core.last_event()
-        if event is not None:
+    def _tell(self, event: RebalanceEvent | None) -> None:
+        """Tell the listener of an event, if there is one."""
+        if event is None:
+            return
+        self._is_telling = True
+        try:
             event.tell(self._core.subscriptions.listener)
+        finally:
+            self._is_telling = False
 
     def _list(
         self,
@@ -442,7 +484,9 @@ class Consumer(ProcessingCalls, ClosedOnExit):
             return checked(self._run(call, timeout_ms))
 
     def _limit_ms(self, timeout_ms: int | None) -> int:
-        return self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        if timeout_ms is None:
+            return self._config.default_api_timeout_ms
+        return limit_in_ms(timeout_ms)
 
     def _deadline(self, timeout_ms: int | None) -> Deadline:
         return Deadline(self._clock, self._limit_ms(timeout_ms))

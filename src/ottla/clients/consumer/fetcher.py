@@ -92,6 +92,8 @@ class Fetcher:
         self._retry_timer: Timer | None = None
         self._is_closed = False
         self.metrics: ConsumerMetrics | None = None
+        self.taken: dict[TopicPartitionState, tuple[int, int]] = {}
+        """What was taken from last: the generation, and the position before that."""
         self._validator = PositionValidator(
             client, metadata, subscriptions, config, self._on_validation, self._tell
         )
@@ -156,6 +158,7 @@ class Fetcher:
     ) -> tuple[list[T], bool]:
         found: list[T] = []
         has_room = False
+        self.taken.clear()
         self._raise_error()
         paused: list[CompletedFetch] = []
         try:
@@ -166,6 +169,8 @@ class Fetcher:
                 elif fetch.state.is_paused:
                     paused.append(self._completed.popleft())
                 else:
+                    state = fetch.state
+                    self.taken.setdefault(state, (state.generation, state.position or 0))
                     found += take(fetch, len(found))
                     has_room |= self._forget_if_empty(fetch)
         except KafkaError:
@@ -174,6 +179,15 @@ class Fetcher:
         finally:
             self._completed.extendleft(reversed(paused))
         return found, has_room
+
+    def given_back(self) -> list[tuple[TopicPartition, int]]:
+        """The partitions that were taken from and have not moved since, and where that began."""
+        taken, self.taken = self.taken, {}
+        return [
+            (state.topic_partition, position)
+            for state, (generation, position) in taken.items()
+            if self._subscriptions.is_current(state, generation)
+        ]
 
     def _forget_if_empty(self, fetch: CompletedFetch) -> bool:
         if fetch.is_empty:

@@ -11,6 +11,7 @@ from ottla.clients.processing.process_options import ProcessOptions
 
 if TYPE_CHECKING:
     from ottla.clients.consumer.consumer_core import ConsumerCore
+    from ottla.clients.consumer.subscription_state import RebalanceEvent
     from ottla.clients.processing.processing import Processing
     from ottla.record.consumer_record import ConsumerRecord
     from ottla.runtime.io_thread import IoThread
@@ -26,8 +27,12 @@ class ProcessingCalls(ABC):
     _io: IoThread
 
     @abstractmethod
-    def _alone(self) -> AbstractContextManager[None]:
-        """Let in one thread at a time."""
+    def _alone(self, *, polls: bool = False) -> AbstractContextManager[None]:
+        """Let in one thread at a time, and no listener that `polls`."""
+
+    @abstractmethod
+    def _tell(self, event: RebalanceEvent | None) -> None:
+        """Tell the listener of an event, if there is one."""
 
     @abstractmethod
     def _run(self, call: Coroutine[Any, Any, T], timeout_ms: int | None = None) -> T:
@@ -66,7 +71,7 @@ class ProcessingCalls(ABC):
             handler, workers, by, retries, retry_pause, dead_letters, max_in_flight
         )
         options.check(self._core.subscriptions)
-        with self._alone():
+        with self._alone(polls=True):
             self._process(options)
 
     def stop(self) -> None:
@@ -83,7 +88,7 @@ class ProcessingCalls(ABC):
         try:
             while (event := self._io.run(processing.run())) is not None:
                 try:
-                    event.tell(core.subscriptions.listener)
+                    self._tell(event)
                 finally:
                     self._call(core.acknowledge)
         finally:

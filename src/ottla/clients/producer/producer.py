@@ -7,7 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.clients.client_metrics import Metrics
-from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
+from ottla.clients.client_settings import (
+    ClosedOnExit,
+    Servers,
+    limit_in_ms,
+    merge_settings,
+)
 from ottla.clients.metadata import PartitionInfo
 from ottla.clients.producer.bulk import BulkFuture, items_of, rows_of_values
 from ottla.clients.producer.producer_batch import OnDelivery, ProducerBatch, RecordFuture
@@ -47,6 +52,7 @@ class Producer(TransactionalCalls, RecordSending, ClosedOnExit):
         super().__init__(merge_settings(bootstrap_servers, settings, keywords))
         self._io = IoThread(f"{self._config.client_id}-producer")
         self._use(self._io.begin_with(self._build()))
+        self._io.on_fork = self._topics.clear  # each send asks the thread for its topic then
 
     def take_id(self, transactional_id: str) -> None:
         """Become the producer of another transactional id, with the same connections.
@@ -177,9 +183,10 @@ class Producer(TransactionalCalls, RecordSending, ClosedOnExit):
         """
         if self._is_closed:
             raise RuntimeError("the producer is closed")
-        limit = self._config.delivery_timeout_ms / 1000 + 1 if timeout is None else timeout
-        if not self._flush(limit):
-            raise KafkaTimeoutError(f"not everything was delivered within {limit} s")
+        self._io.check_may_wait()
+        limit_ms = self._core.delivery_limit_ms if timeout is None else limit_in_ms(timeout * 1000)
+        if not self._flush(limit_ms):
+            raise KafkaTimeoutError(f"not everything was delivered within {limit_ms / 1000} s")
 
     def partitions_for(self, topic: str) -> list[PartitionInfo]:
         """The partitions of a topic, with leaders and replicas."""
@@ -201,18 +208,21 @@ class Producer(TransactionalCalls, RecordSending, ClosedOnExit):
     def close(self, timeout: float | None = None) -> None:
         """Take no more records, deliver those that are queued, and end the I/O thread.
 
-        Records that are not delivered after `timeout` seconds fail. Closing twice does nothing.
+        Records that are not delivered after `timeout` seconds fail, and so do all of them where an
+        exception, such as KeyboardInterrupt, ends the wait. Closing twice does nothing.
         """
         if self._is_closed:
             return
+        if self._io.is_alive:
+            self._io.check_may_wait()
         self._is_closed = True
         try:
             if self._io.is_alive:
-                limit_ms = None if timeout is None else int(timeout * 1000)
+                limit_ms = None if timeout is None else limit_in_ms(timeout * 1000)
                 longest_ms = self._core.longest_finish_ms(limit_ms) + CLOSE_MARGIN_MS
                 self._io.run(self._core.finish(limit_ms), longest_ms)
         finally:
-            self._io.close()
+            self._io.close(self._core.give_up)
             if self._partitioner is not None:
                 self._partitioner.close()
 
@@ -225,9 +235,9 @@ class Producer(TransactionalCalls, RecordSending, ClosedOnExit):
     async def _take_id(self, transactional_id: str) -> Transactions:
         return self._core.take_id(transactional_id)
 
-    def _flush(self, timeout: float) -> bool:
+    def _flush(self, limit_ms: int) -> bool:
         clock = self._io.runtime.clock
-        end_ms = clock.monotonic_ms() + int(timeout * 1000)
+        end_ms = clock.monotonic_ms() + limit_ms
         batches: Sequence[ProducerBatch] = self._accumulator.begin_flush()
         try:
             return all(

@@ -15,7 +15,7 @@ from ottla.record.batch_builder import HeaderFields, build_batch, build_batch_of
 from ottla.record.compression import CompressionType, compress
 from ottla.record.record import HEADER_OVERHEAD
 from ottla.runtime.app_loop import resolve
-from ottla.runtime.io_thread import Event, Lock
+from ottla.runtime.io_thread import Event, Lock, get_ident
 from ottla.structs import (
     NO_EPOCH,
     NO_OFFSET,
@@ -75,6 +75,23 @@ class BatchFormat(NamedTuple):
     """A batch that a codec has made larger than this is sent without one, which keeps to it."""
 
 
+class SenderThread:
+    """The thread in which a producer sends, and calls the callbacks of its records.
+
+    What only this thread can bring about is not waited for in it.
+    """
+
+    __slots__ = ("id",)
+
+    def __init__(self) -> None:
+        self.id = 0
+        """That of no thread, until the sender has its first turn."""
+
+    @property
+    def is_current(self) -> bool:
+        return get_ident() == self.id
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests split one while it is waited for
 class ProducerBatch:
     """Holds records as tuples until they are sent, when all are encoded at once.
@@ -107,6 +124,7 @@ class ProducerBatch:
         "records",
         "reserved",
         "retry_at_ms",
+        "sender",
         "sequence",
         "size",
         "topic_partition",
@@ -135,6 +153,7 @@ class ProducerBatch:
         self.record_errors: dict[int, str] = {}
         self.parts: list[tuple[int, ProducerBatch]] = []
         self.callbacks: list[tuple[RecordFuture, OnDelivery]] = []
+        self.sender: SenderThread | None = None
         self._finished: Event | None = None
         self._section: CompressedSection | None = None
         self._was_compressed = False
@@ -236,6 +255,7 @@ class ProducerBatch:
             part.records = share
             part.size = sum(map(record_size, share))
             part.retry_at_ms = now_ms
+            part.sender = self.sender
             part.order = (*self.order, start)
             if self.has_sequence:
                 sequence = (self.sequence + start) % MAX_SEQUENCE
@@ -274,12 +294,18 @@ class ProducerBatch:
             yield from part.pieces(end - first, start + first)
 
     def wait(self, timeout: float | None) -> bool:
-        """Block until the batch and all its parts are done; False after `timeout` seconds."""
+        """Block until the batch and all its parts are done; False after `timeout` seconds.
+
+        RuntimeError in a callback of the producer, where that would never be.
+        """
         with self._lock:
             if self._finished is None:
                 self._finished = Event()
                 if self.is_done or self.parts:
                     self._finished.set()
+        is_over = self._finished.is_set()
+        if not is_over and timeout != 0 and self.sender is not None and self.sender.is_current:
+            raise RuntimeError(f"{self}: a callback of its producer must not wait for it")
         if not self._finished.wait(timeout):
             return False
         return all(part.wait(timeout) for _, part in self.parts)

@@ -202,12 +202,20 @@ class ProducerCore:
         await self.flush(deliver_ms)
         await self.close()
 
+    def give_up(self) -> None:
+        """Refuse records, and fail those that are undelivered: nobody would send them."""
+        self.accumulator.close(RuntimeError("the producer is closed"))
+        self._fail_undelivered()
+
+    def _fail_undelivered(self) -> None:
+        reason = "the producer was closed before the record was delivered"
+        self.sender.abort(KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, reason))
+
     async def close(self) -> None:
         """Fail undelivered records, and close the connections."""
         if self.transactions is not None:
             await self.transactions.close()
-        reason = "the producer was closed before the record was delivered"
-        self.sender.abort(KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, reason))
+        self._fail_undelivered()
         self.sender.close()
         self.metadata.close()
         self._idle_check.cancel()

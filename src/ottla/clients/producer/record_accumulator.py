@@ -15,6 +15,7 @@ from ottla.clients.producer.producer_batch import (
     OnDelivery,
     ProducerBatch,
     RecordFuture,
+    SenderThread,
 )
 from ottla.errors import KafkaError, KafkaTimeoutError
 from ottla.record import kernel
@@ -23,7 +24,7 @@ from ottla.record.compression import CompressionType
 from ottla.record.record_batch import RecordBatch
 from ottla.record.rows import EncodedRecords
 from ottla.runtime.clock import Clock
-from ottla.runtime.io_thread import Condition, Lock
+from ottla.runtime.io_thread import LONGEST_WAIT_MS, Condition, Lock, get_ident
 from ottla.structs import TopicPartition, Value
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class RecordAccumulator:
         """Unless the thread of a caller `may_block`, NoRoomError says that memory is used up."""
         self.on_room: Callable[[], object] = lambda: None
         self._may_block = may_block
+        self._sender = SenderThread()
         self.topics: dict[str, TopicQueues] = {}
         self.limits = limits
         self._clock = clock
@@ -174,6 +176,7 @@ class RecordAccumulator:
         refusal = self._closed_with or self._refusal
         if refusal is not None:
             raise refusal
+        batch.sender = self._sender
         self._used += batch.reserved
         queue.batches.append(batch)
         self._active[queue] = None
@@ -198,7 +201,12 @@ class RecordAccumulator:
                 refusal = self._closed_with or self._refusal
                 if left_ms <= 0 or refusal is not None:
                     raise refusal or self.exhausted(reserve)
-                self._room.wait(left_ms / 1000)
+                if self._sender.is_current:
+                    raise BufferExhaustedError(
+                        f"no room for {reserve} bytes in buffer.memory="
+                        f"{self.limits.buffer_memory}, and a callback of the producer cannot wait"
+                    )
+                self._room.wait(min(left_ms, LONGEST_WAIT_MS) / 1000)
         finally:
             self._waiting -= 1
 
@@ -237,6 +245,7 @@ class RecordAccumulator:
         """
         queues = []
         next_ms = None
+        self._sender.id = get_ident()
         with self._lock:
             self._is_awake = False
             hurry = bool(self._waiting or self._flushing or self._closed_with)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ottla.clients.client_settings import limit_in_ms
 from ottla.clients.producer.transactions import PreparedTransaction, Transactions, group_metadata_of
 from ottla.clients.topic_offsets import OffsetAndMetadata, with_metadata
 from ottla.errors import ConfigError, KafkaError
@@ -127,7 +128,9 @@ class TransactionalCalls:
         transactions = self._transactions_of_this()
         if self._is_closed:
             raise RuntimeError("the producer is closed")
-        limit_ms = self._config.max_block_ms if timeout is None else int(timeout * 1000)
+        limit_ms = self._config.max_block_ms
+        if timeout is not None:
+            limit_ms = limit_in_ms(timeout * 1000)
         deadline = Deadline(self._io.runtime.clock, limit_ms)
         # The call keeps its own deadline, except while it waits for batches on the wire.
         margin_ms = self._config.request_timeout_ms + CLOSE_MARGIN_MS

@@ -17,7 +17,7 @@ from ottla.record.compression import CompressionType
 from ottla.runtime.scheduler import pause
 from ottla.testing import wait_until_async
 
-FIRST = TopicPartition("pages", 0)
+FIRST, SECOND = TopicPartition("pages", 0), TopicPartition("pages", 1)
 
 
 async def values_of(consumer: Consumer, number: int) -> list[str]:
@@ -380,3 +380,69 @@ def test_batches_are_for_partitions_that_were_assigned(consumer_of, logs, virtua
 
     virtual.scheduler.run(use())
     assert not logs.cluster[0].sent(OffsetCommitRequest)
+
+
+@pytest.mark.parametrize("call", ["close", "unsubscribe"])
+def test_listener_that_raises_holds_up_no_end(consumer_of, logs, virtual, cluster, call):
+    """The group is left, and what was read is committed on close; then its error is raised."""
+
+    class Raising(AsyncRebalanceListener):
+        async def on_partitions_revoked(self, partitions):
+            raise ValueError("the listener's own")
+
+    logs.write("a", "b")
+
+    async def use() -> None:
+        async with consumer_of(group_id="g", enable_auto_commit=True) as consumer:
+            await consumer.subscribe(["pages"], listener=Raising())
+            assert await values_of(consumer, 2) == ["a", "b"]
+            with pytest.raises(ValueError, match="the listener's own"):
+                await getattr(consumer, call)()
+
+    virtual.scheduler.run(use())
+
+    assert len(cluster[0].sent(LeaveGroupRequest)) == 1
+    assert logs.committed == ({FIRST: 2, SECOND: 0} if call == "close" else {})
+
+
+@pytest.mark.parametrize("call", ["poll", "close", "unsubscribe"])
+def test_listener_may_not_end_or_begin_what_it_is_told_in(consumer_of, logs, virtual, call):
+    """It would wait for itself; another task may, and the consumer stays as it was."""
+    logs.write("a", "b")
+    told = []
+
+    class Caller(AsyncRebalanceListener):
+        async def on_partitions_assigned(self, partitions):
+            try:
+                await getattr(consumer, call)()
+            except RuntimeError as error:
+                told.append(str(error))
+
+    async def use() -> None:
+        nonlocal consumer
+        async with consumer_of(group_id="g") as consumer:
+            await consumer.subscribe(["pages"], listener=Caller())
+            assert await values_of(consumer, 2) == ["a", "b"]
+
+    consumer = None
+    began_ms = virtual.clock.monotonic_ms()
+    virtual.scheduler.run(use())
+
+    (text,) = told
+    assert "listener" in text
+    assert virtual.clock.monotonic_ms() - began_ms < 10_000
+
+
+@pytest.mark.parametrize("timeout_ms", [999.5, 2**63 - 1, float("inf")])
+def test_time_limits_may_have_fractions_and_be_endless(consumer_of, logs, virtual, timeout_ms):
+    """As a program computes them, and as Java writes them."""
+    logs.write("a")
+
+    async def use() -> None:
+        async with consumer_of() as consumer:
+            consumer.assign([FIRST])
+            assert [each.value for each in await consumer.poll(timeout_ms)] == [b"a"]
+            assert await consumer.end_offsets([FIRST], timeout_ms) == {FIRST: 1}
+            await consumer.close(timeout_ms)
+
+    virtual.scheduler.run(use())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import threading
 from itertools import islice
 
@@ -277,3 +279,16 @@ def test_second_thread_is_refused(broker, topic):
 def test_serialization_error_is_a_kafka_error():
     """One class of error covers both directions."""
     assert issubclass(SerializationError, KafkaError)
+
+
+@pytest.mark.parametrize("timeout_ms", [59_999.5, sys.maxsize, math.inf])
+def test_time_limits_may_have_fractions_and_be_endless(broker, topic, timeout_ms):
+    """As a program computes them, and as Java writes them."""
+    with consumer_of(broker) as consumer:
+        consumer.assign(partitions_of(topic, 0))
+        assert consumer.poll(timeout_ms)
+        consumer.pause(partitions_of(topic, 0))
+        assert consumer.poll(0.5) == []
+        (partition,) = partitions_of(topic, 0)
+        assert consumer.end_offsets([partition], timeout_ms=timeout_ms) == {partition: 100}
+        consumer.close(timeout_ms=timeout_ms)

@@ -352,3 +352,106 @@ def test_arguments_that_make_no_sense_are_refused(new_consumer):
     consumer.subscribe(pattern="p.*")
 
     assert consumer.subscription() == {"pages"}
+
+
+class Raising(Journal):
+    """Has its partitions revoked with an error."""
+
+    def on_partitions_revoked(self, partitions):
+        super().on_partitions_revoked(partitions)
+        raise ValueError("the listener's own")
+
+
+@pytest.mark.parametrize("call", ["close", "unsubscribe"])
+def test_listener_that_raises_holds_up_no_end(new_consumer, world, cluster, call):
+    """The group is left, and what was read is committed on close; then its error is raised."""
+    journal = Raising()
+    consumer = new_consumer(group_id="g", enable_auto_commit=True)
+    consumer.subscribe(["pages"], listener=journal)
+    assert polled(consumer) == [*A, *B]
+    with pytest.raises(ValueError, match="the listener's own"):
+        getattr(consumer, call)()
+
+    assert journal.events == [("assigned", [0, 1]), ("revoked", [0, 1])]
+    assert len(cluster[0].sent(LeaveGroupRequest)) == 1
+    assert world.committed == ({FIRST: 3, SECOND: 3} if call == "close" else {})
+
+
+@pytest.mark.parametrize("call", ["poll", "close", "unsubscribe", "iterate", "process"])
+@pytest.mark.parametrize("event", ["assigned", "revoked"])
+def test_listener_may_not_end_or_begin_what_it_is_told_in(new_consumer, world, call, event):
+    """It would be told of the same again and again; the consumer stays as it was."""
+    calls = {
+        "poll": lambda: consumer.poll(0),
+        "close": lambda: consumer.close(),  # noqa: PLW0108 - it is made below
+        "unsubscribe": lambda: consumer.unsubscribe(),  # noqa: PLW0108
+        "iterate": lambda: next(iter(consumer)),
+        "process": lambda: consumer.process(print),
+    }
+
+    class Caller(Journal):
+        def on_partitions_assigned(self, partitions):
+            if event == "assigned":
+                calls[call]()
+
+        def on_partitions_revoked(self, partitions):
+            if event == "revoked":
+                calls[call]()
+
+    consumer = new_consumer(group_id="g")
+    consumer.subscribe(["pages"], listener=Caller())
+    if event == "revoked":
+        assert polled(consumer) == [*A, *B]
+    with pytest.raises(RuntimeError, match="a listener must not poll, unsubscribe or close"):
+        consumer.close() if event == "revoked" else polled(consumer)
+    if event == "assigned":
+        assert polled(consumer) == [*A, *B]
+
+
+class InterruptedByTest(BaseException):
+    """In the place of KeyboardInterrupt, which would end the test's loop too."""
+
+
+class Interrupting:
+    """Raises once, after so many calls."""
+
+    def __init__(self, allowed: int) -> None:
+        self.allowed = allowed
+
+    def __call__(self, data):
+        self.allowed -= 1
+        if self.allowed == -1:
+            raise InterruptedByTest
+        return data
+
+    def on_consume(self, records):
+        self(records)
+
+
+@pytest.mark.parametrize(
+    ("setting", "allowed"),
+    [
+        ("interceptor_classes", 0),
+        ("value_deserializer", 0),
+        ("value_deserializer", 2),
+        ("value_deserializer", 4),
+    ],
+    ids=["behind the poll", "at the first", "in a batch", "in the next partition"],
+)
+@pytest.mark.parametrize("take", ["poll", "iterate"])
+@pytest.mark.parametrize("then", ["read on", "close"])
+def test_records_of_a_poll_that_was_interrupted_are_not_read(
+    new_consumer, world, setting, allowed, take, then
+):
+    """The next poll returns them; a close in its place does not commit them."""
+    interrupting = Interrupting(allowed)
+    settings = {setting: [interrupting] if setting == "interceptor_classes" else interrupting}
+    consumer = new_consumer(group_id="g", enable_auto_commit=True, **settings)
+    consumer.subscribe(["pages"])
+    with pytest.raises(InterruptedByTest):
+        consumer.poll(10_000) if take == "poll" else next(consumer.records())
+    if then == "read on":
+        assert sorted(polled(consumer, 6)) == [*A, *B]
+    consumer.close()
+
+    assert set(world.committed.values()) == ({3} if then == "read on" else {0})

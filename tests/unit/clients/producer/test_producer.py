@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 import threading
 from typing import ClassVar
@@ -301,3 +302,122 @@ def test_record_without_a_key_is_named_by_the_broker(broker, unique):
     assert [error.error for error in errors] == [ErrorCode.INVALID_RECORD] * 2
     assert "it has no key" in str(errors[1])
     assert "it has no key" not in str(errors[0])
+
+
+IMPATIENT = {"request_timeout_ms": 1000, "delivery_timeout_ms": 2000, "linger_ms": 0}
+
+
+@pytest.mark.parametrize("call", ["flush", "close", "result", "bulk result"])
+def test_callback_that_would_wait_for_its_own_thread_is_told(broker, topic, call):
+    """The wait would not end; the producer works, and stays open."""
+    told = []
+
+    def wait(producer: Producer) -> object:
+        if call == "result":
+            return producer.send(topic, b"second", partition=0).result(LIMIT_SECONDS)
+        if call == "bulk result":
+            return producer.send_values(topic, [b"second"], partition=0).result(LIMIT_SECONDS)
+        producer.send(topic, b"second", partition=0)
+        return getattr(producer, call)()
+
+    def on_delivery(metadata: RecordMetadata, error: KafkaError | None) -> None:
+        try:
+            told.append(wait(producer))
+        except (RuntimeError, TimeoutError, KafkaError) as error:
+            told.append(error)
+
+    with Producer(broker.bootstrap_servers, **IMPATIENT) as producer:
+        producer.send(topic, b"first", partition=0, on_delivery=on_delivery).result(LIMIT_SECONDS)
+        assert producer.send(topic, b"third", partition=0).result(LIMIT_SECONDS).offset == 2
+
+    assert [type(each) for each in told] == [RuntimeError]
+    assert "a callback of" in str(told[0])
+    assert [r.value for r in read_all(broker, topic, 3)] == [b"first", b"second", b"third"]
+
+
+def test_callback_that_finds_no_room_is_told_at_once(broker, topic):
+    """Its thread alone makes room: what waits in the callback would hold up all deliveries."""
+    told = []
+
+    def on_delivery(metadata: RecordMetadata, error: KafkaError | None) -> None:
+        try:
+            for _ in range(3):
+                producer.send(topic, bytes(40_000), partition=1)
+        except KafkaError as refusal:
+            told.append(refusal)
+        called.set()
+
+    called = threading.Event()
+    settings = IMPATIENT | {"buffer_memory": 100_000, "max_block_ms": 600_000}
+    with Producer(broker.bootstrap_servers, **settings) as producer:
+        producer.send(topic, b"a", partition=0, on_delivery=on_delivery)
+        assert called.wait(LIMIT_SECONDS)
+
+    assert [each.error for each in told] == [ErrorCode.REQUEST_TIMED_OUT]
+    assert "no room for 40021 bytes in buffer.memory=100000" in str(told[0])
+    assert len(read_all(broker, topic, 3)) == 3
+
+
+@pytest.mark.parametrize("limit_ms", [2**63 - 1, 10**15])
+def test_limits_may_be_as_long_as_java_has_them(broker, topic, limit_ms):
+    """Many configurations have Long.MAX_VALUE; seconds may be infinite."""
+    with Producer(broker.bootstrap_servers, max_block_ms=limit_ms, linger_ms=60_000) as producer:
+        future = producer.send(topic, b"a")
+        producer.flush(timeout=float("inf"))
+        assert future.done()
+        producer.close(timeout=float("inf"))
+
+
+def test_child_that_was_forked_is_told_to_make_its_own_clients(broker, topic):
+    """Threads do not follow: what it sent would lie there, and what it read be read twice."""
+    (place,) = [TopicPartition(topic, 0)]
+    with (
+        Producer(broker.bootstrap_servers, **IMPATIENT) as producer,
+        Consumer(
+            broker.bootstrap_servers, auto_offset_reset="earliest", max_poll_records=1
+        ) as consumer,
+    ):
+        producer.send_values(topic, [b"a", b"b", b"c"], partition=0).result(LIMIT_SECONDS)
+        consumer.assign([place])
+        while not consumer.poll(1000):
+            pass
+        calls = {
+            "send": lambda: producer.send(topic, b"x", partition=0),
+            "send_values": lambda: producer.send_values(topic, [b"x"], partition=0),
+            "flush": producer.flush,
+            "poll": lambda: consumer.poll(0),
+            "position": lambda: consumer.position(place),
+        }
+        fork = multiprocessing.get_context("fork")
+        told = fork.SimpleQueue()
+
+        def work() -> None:
+            for name, call in calls.items():
+                try:
+                    told.put((name, repr(call())))
+                except Exception as error:
+                    told.put((name, str(error)))
+            producer.close()
+            consumer.close()
+
+        child = fork.Process(target=work)
+        child.start()
+        child.join()
+        found = dict(told.get() for _ in calls)
+
+        assert child.exitcode == 0
+        assert [name for name, text in found.items() if "in another process" not in text] == []
+        producer.send(topic, b"d", partition=0).result(LIMIT_SECONDS)
+        rest = [record.value for record in consumer.records(idle_timeout_ms=1000)]
+
+    assert rest == [b"b", b"c", b"d"]
+
+
+def test_close_waits_until_the_system_has_taken_what_no_broker_acknowledges(broker, topic):
+    """acks=0 asks for no answer; what a full socket keeps back was lost with the process."""
+    value = bytes(900_000)
+    with Producer(broker.bootstrap_servers, acks="0", buffer_memory=1 << 28) as producer:
+        for _ in range(60):
+            producer.send(topic, value, partition=0)
+
+    assert len(read_all(broker, topic, 60)) == 60

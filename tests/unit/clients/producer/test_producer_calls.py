@@ -308,3 +308,27 @@ def test_partitions_without_a_leader_are_left_out_as_soon_as_the_metadata_say_so
 
     assert world.core.metadata.cluster.topics["pages"].partitions == {}
     assert world.queues.partitions == [0, 1], "an answer without partitions says nothing of them"
+
+
+def test_close_that_is_interrupted_fails_what_was_not_delivered(
+    producer_of, world, runtime, monkeypatch
+):
+    """Its futures are done, and nothing more is taken: nobody would send it."""
+    producer = producer_of()
+    world.cluster[0].on(ProduceRequest, None)
+    futures = [producer.send("pages", b"a", partition=0)]
+    runtime.advance(10)
+    futures.append(producer.send("pages", b"b", partition=0))
+
+    def interrupted(call, limit_ms=None):
+        call.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(producer._io, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        producer.close()
+
+    failed = ErrorCode.OPERATION_NOT_ATTEMPTED
+    assert [future.exception(0).error for future in futures] == [failed, failed]
+    with pytest.raises(RuntimeError, match="closed"):
+        producer.send("pages", b"c", partition=0)
