@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.acl_source import AclSource, named, parsed
 from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.text_files import read_text
 from ottla.clients.admin.descriptions import ConfigResource
 from ottla.errors import KafkaError
 from ottla.protocol.configs import ConfigResourceType
@@ -64,13 +65,9 @@ def who_can(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
 
 def test(source: AclSource, arguments: Namespace, terminal: Terminal) -> int:
     """Check the expectations of a file; a line for each that fails, and 1 if there is one."""
+    lines = read_text(arguments.file).splitlines()
     table = load_table(source, terminal)
     count = failed = 0
-    try:
-        with open(arguments.file, encoding="utf-8") as file:
-            lines = file.read().splitlines()
-    except OSError as error:
-        raise CommandError(f"{arguments.file}: {error.strerror}") from error
     for number, line in enumerate(lines, 1):
         words = line.partition("#")[0].split()
         if not words:

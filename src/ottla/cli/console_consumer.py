@@ -102,8 +102,15 @@ def _add_what_to_read(parser: ArgumentParser) -> None:
         metavar="OFFSET",
         help="Where to start in the --partition: a number, earliest or latest (default).",
     )
-    add_integer(parser, "--max-messages", "N", "Stop after so many records.")
-    add_integer(parser, "--timeout-ms", "MS", "Stop when no record came for so long.")
+    add_integer(
+        parser, "--max-messages", "N", "Stop after so many records; never if N is negative."
+    )
+    add_integer(
+        parser,
+        "--timeout-ms",
+        "MS",
+        "Stop when no record came for so long; never if MS is negative.",
+    )
     parser.add_argument(
         "--isolation-level",
         metavar="LEVEL",
@@ -189,7 +196,8 @@ def formatter_properties(arguments: Namespace) -> dict[str, str]:
 
 def consumer_settings(arguments: Namespace) -> dict[str, str]:
     """The consumer's settings; without a group nothing is committed."""
-    from_file = load_properties(arguments.consumer_config) if arguments.consumer_config else {}
+    named = arguments.consumer_config
+    from_file = {} if named is None else load_properties(named)
     extra = key_values(arguments.consumer_property)
     settings = from_file | extra
     settings.pop("key.deserializer", None)
@@ -305,8 +313,8 @@ class _Reader:
     ) -> None:
         self.formatting = formatting
         self.terminal = terminal
-        self.max_messages: int | None = arguments.max_messages
-        self.timeout_ms: int | None = arguments.timeout_ms
+        self.max_messages = _limit(arguments.max_messages)
+        self.timeout_ms = _limit(arguments.timeout_ms)
         self.skip_on_error: bool = arguments.skip_message_on_error
         self.count = 0
         self.stopped = False
@@ -368,6 +376,11 @@ class _Reader:
         if self.stopped:  # a second one does not wait
             raise KeyboardInterrupt
         self.stopped = True
+
+
+def _limit(number: int | None) -> int | None:
+    """None for none, which Kafka's tool writes as -1 too."""
+    return None if number is None or number < 0 else number
 
 
 def give_back(consumer: Consumer, records: Sequence[ConsumerRecord]) -> None:

@@ -243,7 +243,8 @@ def share_read(source: BinaryIO) -> float | None:
 
 def producer_settings(arguments: Namespace) -> dict[str, str]:
     """The producer's settings: the file, then --producer-property, then options of their own."""
-    settings = load_properties(arguments.producer_config) if arguments.producer_config else {}
+    named = arguments.producer_config
+    settings = {} if named is None else load_properties(named)
     settings |= key_values(arguments.producer_property)
     settings.pop("key.serializer", None)
     settings.pop("value.serializer", None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
 from ottla.cli.options import add_bootstrap_server, add_command_config, bootstrap_server, require
-from ottla.cli.partition_files import read_document, rows_of
+from ottla.cli.partition_files import read_document, rows_of, topic_of, whole
 from ottla.cli.property_files import command_settings
 from ottla.cli.topic_views import leaders_of
 from ottla.errors import ErrorCode, KafkaError
@@ -84,12 +84,12 @@ def read_offsets(path: str) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     for number, row in enumerate(rows, 1):
         try:
-            partition = TopicPartition(str(row["topic"]), int(row["partition"]))
-            offset = int(row["offset"])
-        except (KeyError, TypeError, ValueError):
+            partition = TopicPartition(topic_of(row), whole(row["partition"]))
+            offset = whole(row["offset"])
+        except (KeyError, TypeError):
             raise CommandError(
                 f"{path}: entry {number} of partitions must have a topic, a partition and an "
-                f"offset, which is a number: {row}"
+                f"offset, which are whole numbers: {row}"
             ) from None
         if partition in found:
             raise CommandError(f"{path}: {partition} is named twice")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.table import print_table
+from ottla.cli.table import show_columns
 from ottla.clients.admin.transactions import OpenTransaction
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TopicPartition
@@ -64,7 +64,7 @@ def find_hanging(admin: Admin, arguments: Namespace, terminal: Terminal) -> None
         )
         for partition, producer in unknown_to_coordinators(admin, candidates)
     ]
-    print_table(HANGING, rows, terminal)
+    show_columns(HANGING, rows, arguments.format, terminal)
 
 
 def searched(admin: Admin, arguments: Namespace) -> list[TopicPartition]:

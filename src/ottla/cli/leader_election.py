@@ -144,7 +144,7 @@ def add_admin_config(parser: ArgumentParser) -> None:
 
 def admin_settings(arguments: Namespace) -> dict[str, str]:
     """The settings of the file that --admin.config names; none without it."""
-    return load_properties(arguments.admin_config) if arguments.admin_config else {}
+    return {} if arguments.admin_config is None else load_properties(arguments.admin_config)
 
 
 def elect(

@@ -8,7 +8,9 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.exact_json import exact_json
 from ottla.cli.times import moment_ms
+from ottla.config.config_type import LONG_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -168,7 +170,7 @@ class JsonLineReader(LineReader):
 
     def _record(self, line: bytes) -> LineRecord:
         try:
-            found = json.loads(line)
+            found = exact_json(line)
         except (ValueError, RecursionError) as error:
             raise self._mistake(f"is not JSON: {error}") from None
         if not isinstance(found, dict):
@@ -200,7 +202,7 @@ class JsonLineReader(LineReader):
 
     def _timestamp(self, found: Mapping[str, Any]) -> int | None:
         given = found.get("timestamp")
-        if given is None or (type(given) is int and given >= 0):
+        if given is None or (type(given) is int and 0 <= given <= LONG_MAX):
             return given
         moment = moment_ms(given, 0) if isinstance(given, str) else None
         if moment is None or moment < 0:
@@ -220,7 +222,11 @@ def json_bytes(value: Any) -> bytes | None:
         return None
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half of a pair of surrogates, which only an escape can name
+        return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _is_true(properties: Mapping[str, str], name: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from io import StringIO
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError
@@ -12,6 +11,7 @@ from ottla.cli.console_consumer import POLL_MS
 from ottla.cli.options import bootstrap_server, integers
 from ottla.cli.property_files import command_settings
 from ottla.cli.table import TEXT, Row, cell, show_rows
+from ottla.cli.text_files import read_text
 from ottla.cli.times import age_text, duration_ms, moment_text, timestamp_ms
 from ottla.cli.topic_views import with_leaders
 from ottla.clients.admin.descriptions import IDLE_STATES
@@ -46,12 +46,8 @@ def plan_as_csv(plan: ResetPlan, *, with_group: bool) -> str:
 
 def read_plan(path: str, *, only_group: str | None) -> ResetPlan:
     """The plan in a file; lines without a group belong to `only_group`."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"cannot read {path}: {error.strerror}") from error
     plan: ResetPlan = {}
-    for number, row in enumerate(csv.reader(text.splitlines()), 1):
+    for number, row in enumerate(csv.reader(read_text(path).splitlines()), 1):
         if not row:
             continue
         try:

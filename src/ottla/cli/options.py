@@ -199,8 +199,11 @@ def bootstrap_server(arguments: argparse.Namespace) -> str:
 
 
 def with_ports(servers: str) -> str:
-    """Each server of a list with its port."""
-    return ",".join(map(with_port, servers.split(",")))
+    """Each server of a list with its port; a list of none is not taken for a missing option."""
+    named = [with_port(each) for each in servers.split(",") if each.strip()]
+    if not named:
+        raise argparse.ArgumentTypeError(f"needs HOST[:PORT], not '{servers}'")
+    return ",".join(named)
 
 
 def bootstrap_server_or_zookeeper(

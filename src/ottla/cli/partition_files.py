@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from ottla.cli.command_error import CommandError
+from ottla.cli.text_files import read_text
 from ottla.structs import TopicPartition
 
 Replicas = tuple[int, ...]
@@ -17,12 +17,7 @@ ANY_DIR = "any"
 
 def read_document(path: str) -> Any:
     """The JSON of a file; CommandError where there is none."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise CommandError(f"{path} is not UTF-8 text: {error.reason}") from None
+    text = read_text(path)
     if not text.strip():
         raise CommandError(f"{path} is empty; it must be JSON")
     try:
@@ -40,6 +35,21 @@ def rows_of(path: str, document: Any, key: str) -> list[Any]:
     return list(document[key])
 
 
+def topic_of(row: Any) -> str:
+    """The topic of an entry; TypeError for anything but text, as a null is not a name."""
+    topic = row["topic"]
+    if not isinstance(topic, str):
+        raise TypeError(f"{topic!r} is not a name")
+    return topic
+
+
+def whole(value: Any) -> int:
+    """A number of an entry; TypeError for fractions, text and truth values: none is rounded."""
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is not a whole number")
+    return value
+
+
 def read_partitions(path: str) -> list[TopicPartition]:
     """`{"partitions": [{"topic": "t", "partition": 0}]}`: each of them once."""
     return list(_rows(path))
@@ -50,9 +60,11 @@ def read_assignment(path: str) -> dict[TopicPartition, Replicas]:
     found = {}
     for partition, row in _rows(path).items():
         try:
-            replicas = tuple(int(broker) for broker in row["replicas"])
-        except (KeyError, TypeError, ValueError):
-            raise CommandError(f"{path}: {partition} needs a list of replicas") from None
+            replicas = tuple(map(whole, row["replicas"]))
+        except (KeyError, TypeError):
+            raise CommandError(
+                f"{path}: {partition} needs a list of replicas, the ids of brokers: {row}"
+            ) from None
         if not replicas or len(set(replicas)) != len(replicas):
             raise CommandError(f"{path}: the replicas of {partition} must be some, each once")
         found[partition] = replicas
@@ -76,7 +88,7 @@ def read_log_dirs(path: str) -> dict[tuple[TopicPartition, int], str]:
                     f"{path}: log_dirs of {partition}: {log_dir!r} is not an absolute path "
                     f"and not {ANY_DIR!r}"
                 )
-            found[partition, int(broker)] = log_dir
+            found[partition, whole(broker)] = log_dir
     return found
 
 
@@ -84,7 +96,7 @@ def read_topics(path: str) -> list[str]:
     """`{"topics": [{"topic": "t"}], "version": 1}`."""
     rows = rows_of(path, read_document(path), "topics")
     try:
-        return [str(row["topic"]) for row in rows]
+        return [topic_of(row) for row in rows]
     except (KeyError, TypeError):
         raise CommandError(f"{path}: each entry of topics must have a topic") from None
 
@@ -115,8 +127,8 @@ def _rows(path: str) -> dict[TopicPartition, dict[str, Any]]:
     names = []
     for number, row in enumerate(rows, 1):
         try:
-            names.append(TopicPartition(str(row["topic"]), int(row["partition"])))
-        except (KeyError, TypeError, ValueError):
+            names.append(TopicPartition(topic_of(row), whole(row["partition"])))
+        except (KeyError, TypeError):
             raise CommandError(
                 f"{path}: entry {number} of partitions must have a topic and a partition, which "
                 f"is a number: {row}"

@@ -17,6 +17,7 @@ from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import add_flag, add_integer, key_values, one_of, require
 from ottla.cli.property_files import load_properties
 from ottla.cli.terminal import Terminal, with_port
+from ottla.cli.text_files import read_text
 from ottla.clients.client_metrics import metric_lines
 
 if TYPE_CHECKING:
@@ -147,10 +148,7 @@ def file_payloads(name: str, delimiter: str, terminal: Terminal) -> Iterator[byt
     """The pieces of a file, one after the other, again and again."""
     path = Path(name).absolute()
     terminal.print(f"Reading payloads from: {path}")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"cannot read the payload file {path}: {error.strerror}") from error
+    text = read_text(str(path), "the payload file")
     if not text:
         raise CommandError(f"the payload file {path} is empty")
     pieces = re.split(delimiter, text)

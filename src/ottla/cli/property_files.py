@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import add_repeated, key_values
+from ottla.cli.text_files import read_text
 from ottla.config.properties import parse_properties
 
 if TYPE_CHECKING:
@@ -14,23 +15,19 @@ if TYPE_CHECKING:
 
 def load_properties(path: str) -> dict[str, str]:
     """The settings in a property file."""
-    from pathlib import Path
-
     try:
-        return parse_properties(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
+        return parse_properties(read_text(path, "the property file"))
+    except CommandError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
         from ottla.cli.config_files import hint  # a start does without
 
-        more = hint(path) if isinstance(error, FileNotFoundError) else ""
-        text = f"cannot read the property file {path}: {error.strerror}{more}"
-        raise CommandError(text) from error
-    except UnicodeDecodeError as error:
-        raise CommandError(f"the property file {path} is not UTF-8 text: {error.reason}") from error
+        raise CommandError(f"{error}{hint(path)}") from error
 
 
 def command_settings(arguments: Namespace) -> dict[str, str]:
     """The settings of the file that --command-config names; none without it."""
-    return load_properties(arguments.command_config) if arguments.command_config else {}
+    return {} if arguments.command_config is None else load_properties(arguments.command_config)
 
 
 def add_zookeeper_security(parser: ArgumentParser) -> None:

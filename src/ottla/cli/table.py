@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -90,6 +91,22 @@ def cell(name: str, value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}"
     return one_line(str(value))
+
+
+CAPITAL: Final = re.compile(r"(?<=.)(?=[A-Z])")
+
+
+def show_columns(
+    header: Sequence[str], rows: Sequence[Sequence[object]], format: str, terminal: Terminal
+) -> None:
+    """Kafka's columns, in which None stands as such, or the values under plain names."""
+    if format == TEXT:
+        print_table(header, rows, terminal)
+        return
+    names = [CAPITAL.sub("_", name).lower() for name in header]
+    names = [name.replace("(", "_").removesuffix(")") for name in names]
+    named = [dict(zip(names, row, strict=True)) for row in rows]
+    show_rows(named, format, terminal)
 
 
 def print_table(

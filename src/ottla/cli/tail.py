@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.cli.command import Command
 from ottla.cli.command_error import UsageError
 from ottla.cli.console_consumer import POLL_MS, partitions_of
+from ottla.cli.exact_json import exact_json
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
@@ -252,8 +253,8 @@ def json_of(data: bytes | None) -> Any:
 def line_of(record: ConsumerRecord, format: str, terminal: Terminal) -> str:
     """A record as a line: time, place, key and value; in colour where there is any."""
     if format == JSON:
-        text = json.dumps(fields_of(record), ensure_ascii=False)
-        return visible(text.encode()).decode() if terminal.shows_results else text
+        # Printing escapes the other characters that act on a terminal as JSON does.
+        return json.dumps(fields_of(record), ensure_ascii=False).replace("\x7f", "\\u007f")
     when = when_text(record.timestamp_ms, terminal)
     place = f"{record.partition}:{record.offset}"
     key = "" if record.key is None else f"{shown(record.key)}  "
@@ -277,10 +278,13 @@ def when_text(timestamp_ms: int, terminal: Terminal) -> str:
 def fields_of(record: ConsumerRecord) -> dict[str, object]:
     """The record as JSON has it, which `console-producer --format json` reads.
 
-    A value that is a JSON object or array stands as one, other bytes as text; bytes that are no
-    UTF-8 stand in base64 in a field of their own.
+    A value that is a JSON object or array stands as one if nothing of it is lost so, other bytes
+    as text; bytes that are no UTF-8 stand in base64 in a field of their own.
     """
-    parsed = json_of(record.value)
+    try:
+        parsed = None if record.value is None else exact_json(record.value)
+    except (ValueError, RecursionError):
+        parsed = None
     value = {"value": parsed} if isinstance(parsed, dict | list) else text_of("value", record.value)
     return {
         "topic": record.topic,

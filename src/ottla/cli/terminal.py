@@ -88,6 +88,16 @@ def harmless(text: str) -> str:
     return ACTING.sub(lambda found: escape_of(found[0]), text)
 
 
+def standard(name: str) -> TextIO:
+    """A standard stream of Python; one to nowhere in place of one that the caller has closed."""
+    if getattr(sys, name) is None:
+        mode = "r" if name == "stdin" else "w"
+        nowhere = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115 - until the process ends
+        setattr(sys, name, nowhere)
+    stream: TextIO = getattr(sys, name)
+    return stream
+
+
 class Terminal:
     """The standard streams of a command, its clock, and its clients.
 
@@ -104,10 +114,10 @@ class Terminal:
         err: TextIO | None = None,
         clients: Clients | None = None,
     ) -> None:
-        self.source = source or sys.stdin.buffer
-        self.out = out or sys.stdout
-        self.raw_out: BinaryIO = raw_out or sys.stdout.buffer
-        self.err = err or sys.stderr
+        self.source = source or standard("stdin").buffer
+        self.out = out or standard("stdout")
+        self.raw_out: BinaryIO = raw_out or standard("stdout").buffer
+        self.err = err or standard("stderr")
         self.clients = clients or Clients()
         self._silence: threading.Timer | None = None
         self._progress: Progress | None = None

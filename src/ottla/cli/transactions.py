@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
@@ -18,14 +17,13 @@ from ottla.cli.options import (
     require,
 )
 from ottla.cli.property_files import command_settings
-from ottla.cli.table import TEXT, add_format, print_table, show_rows
+from ottla.cli.table import add_format, show_columns
 from ottla.clients.admin.transactions import HangingTransaction
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Sequence
 
     from ottla import Admin
     from ottla.cli.terminal import Terminal
@@ -226,8 +224,6 @@ def _named(partition: TopicPartition, arguments: Namespace) -> HangingTransactio
     )
 
 
-NONE: Final = "None"
-CAPITAL: Final = re.compile(r"(?<=.)(?=[A-Z])")
 LISTED: Final = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
 DESCRIBED: Final = (
     "CoordinatorId",
@@ -263,7 +259,7 @@ def list_transactions(admin: Admin, arguments: Namespace, terminal: Terminal) ->
         raise CommandError(
             f"'{arguments.transactional_id_pattern}' is no regular expression"
         ) from error
-    _show(LISTED, found, arguments, terminal)
+    show_columns(LISTED, found, arguments.format, terminal)
     if not found:
         terminal.remark("no transactions")
 
@@ -272,10 +268,7 @@ def describe_transaction(admin: Admin, arguments: Namespace, terminal: Terminal)
     """Print one transactional id, with the partitions of its open transaction."""
     name = arguments.transactional_id
     found = admin.describe_transactions([name])[name]
-    start_ms: object = NONE
-    duration_ms: object = NONE
-    if found.start_ms is not None:
-        start_ms, duration_ms = found.start_ms, terminal.now_ms() - found.start_ms
+    duration_ms = None if found.start_ms is None else terminal.now_ms() - found.start_ms
     row = (
         found.coordinator_id,
         name,
@@ -283,11 +276,11 @@ def describe_transaction(admin: Admin, arguments: Namespace, terminal: Terminal)
         found.producer_epoch,
         found.state,
         found.timeout_ms,
-        start_ms,
+        found.start_ms,
         duration_ms,
         ",".join(map(str, sorted(found.partitions))),
     )
-    _show(DESCRIBED, [row], arguments, terminal)
+    show_columns(DESCRIBED, [row], arguments.format, terminal)
 
 
 def describe_producers(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
@@ -300,29 +293,8 @@ def describe_producers(admin: Admin, arguments: Namespace, terminal: Terminal) -
             producer.coordinator_epoch,
             producer.last_sequence,
             producer.last_timestamp_ms,
-            NONE
-            if producer.transaction_start_offset is None
-            else producer.transaction_start_offset,
+            producer.transaction_start_offset,
         )
         for producer in admin.describe_producers([partition], arguments.broker_id)[partition]
     ]
-    _show(PRODUCERS, rows, arguments, terminal)
-
-
-def _show(
-    header: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    arguments: Namespace,
-    terminal: Terminal,
-) -> None:
-    """Kafka's columns, or the same values under names with underscores."""
-    if arguments.format == TEXT:
-        print_table(header, rows, terminal)
-        return
-    names = [CAPITAL.sub("_", name).lower() for name in header]
-    named = [dict(zip(names, map(_or_none, row), strict=True)) for row in rows]
-    show_rows(named, arguments.format, terminal)
-
-
-def _or_none(value: object) -> object:
-    return None if value == NONE else value
+    show_columns(PRODUCERS, rows, arguments.format, terminal)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from getpass import getpass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.cli.command import Command
@@ -19,6 +18,7 @@ from ottla.cli.options import (
     only_with,
 )
 from ottla.cli.property_files import add_zookeeper_security, command_settings, zookeeper_settings
+from ottla.cli.text_files import read_text
 from ottla.cli.zookeeper_session import address, reachable
 from ottla.clients.admin.scram_users import UserScramCredential
 from ottla.config.broker_config import BrokerConfig
@@ -150,12 +150,15 @@ def check(arguments: Namespace) -> None:
 def read_password(arguments: Namespace, terminal: Terminal) -> str:
     """The password: from a file, typed without being shown, or a line of standard input."""
     if arguments.password_file:
-        text = Path(arguments.password_file).read_text(encoding="utf-8").partition("\n")[0]
+        text = read_text(arguments.password_file, "the password file").partition("\n")[0]
         password = text.removesuffix("\r")
     elif terminal.can_ask:
         password = getpass(f"Password of {arguments.user}: ")
     else:
-        password = terminal.source.readline().decode("utf-8").rstrip("\r\n")
+        try:
+            password = terminal.source.readline().decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise CommandError(f"the password is not UTF-8 text: {error.reason}") from None
     if not password:
         raise CommandError("the password must not be empty")
     return password

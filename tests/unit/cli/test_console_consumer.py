@@ -110,6 +110,15 @@ def test_no_messages_at_all_may_be_wanted(tool, consumer):
     assert tool("console-consumer", "--topic", "t", "--max-messages", 0).out == ""
 
 
+@pytest.mark.parametrize("option", ["--max-messages", "--timeout-ms"])
+def test_limit_below_zero_is_none(tool, consumer, option):
+    """Kafka's tool has -1 for none."""
+    consumer.polls = [[record(0, b"a")], [], [], [record(1, b"b")]]
+    other = ("--timeout-ms", 1000) if option == "--max-messages" else ("--max-messages", 2)
+
+    assert tool("console-consumer", "--topic", "t", option, -1, *other).out == "a\nb\n"
+
+
 def test_quiet_topic_is_left_after_the_timeout(tool, consumer):
     """The time counts from the last record."""
     consumer.polls = [[], [record(0)], [], []]

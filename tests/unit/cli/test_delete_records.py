@@ -75,6 +75,11 @@ def test_partition_without_a_leader_is_an_error_at_once(tool, admin, offsets):
         ({"partitions": [{"topic": "t"}]}, "entry 1 of partitions must have a topic, a partition"),
         ({"version": 2, "partitions": []}, "version 2 is not known, only 1"),
         ({"partitions": [row(0, 1), row(0, 2)]}, "t-0 is named twice"),
+        ({"partitions": [row(0, 9.9)]}, "offset, which are whole numbers"),
+        ({"partitions": [row(0, "9")]}, "offset, which are whole numbers"),
+        ({"partitions": [row(0, True)]}, "offset, which are whole numbers"),
+        ({"partitions": [row(0.5, 9)]}, "offset, which are whole numbers"),
+        ({"partitions": [{**row(0, 9), "topic": None}]}, "entry 1 of partitions must have a topic"),
     ],
 )
 def test_file_of_another_form_is_one_line(tool, admin, offsets, document, rule):

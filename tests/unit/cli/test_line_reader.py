@@ -174,6 +174,9 @@ def test_json_knows_null_text_and_bytes():
         (None, b"\xff\x00", (), 7),
         (None, b'"x"', (("h", None), ("h", b"\xff")), None),
     ]
+    assert json_records(r'{"value": {"half": "\ud83d", "e": "\u00e9"}}') == [
+        (None, rb'{"half":"\ud83d","e":"\u00e9"}', (), None)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -185,6 +188,10 @@ def test_json_knows_null_text_and_bytes():
         ('{"key_base64": "?"}', "line 2 has a key_base64 that is not base64: '?'"),
         ('{"headers": {"h": "v"}}', "line 2 has headers that are no list of"),
         ('{"timestamp": "noon"}', "line 2 has a timestamp that is neither"),
+        ('{"timestamp": 9223372036854775808}', "line 2 has a timestamp that is neither"),
+        ('{"value": {"n": NaN}}', "line 2 is not JSON: there is no NaN in JSON"),
+        ('{"value": [1e400]}', "line 2 is not JSON: the number 1e400 would become inf"),
+        ('{"value": 1, "value": 2}', "line 2 is not JSON: an object has the name 'value' twice"),
     ],
 )
 def test_json_line_that_is_no_record_is_named(line, text):

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import shlex
 import signal
 import subprocess
 import sys
@@ -136,6 +137,18 @@ def test_broken_pipe_is_quiet():
     _, err = process.communicate(timeout=60)
 
     assert (process.returncode, err) == (128 + signal.SIGPIPE, b"")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("words", "status"), [("version", 0), ("topics --nothing", 1)])
+def test_streams_may_be_closed(closed, words, status):
+    """As some supervisors start commands; what would be printed there is not."""
+    command = f"exec {shlex.quote(sys.executable)} -m ottla {words} {closed}"
+    done = subprocess.run(["/bin/sh", "-c", command], check=False, capture_output=True, timeout=60)
+
+    assert done.returncode == status
+    assert b"Traceback" not in done.stderr
+    assert bool(done.stdout) is (status == 0 and ">&-" not in closed.replace("2>&-", ""))
 
 
 def test_commands_import_nothing_heavy():

@@ -142,3 +142,14 @@ def test_named_brokers_must_all_live():
 
 
 # Property files named on the command line.
+
+
+@pytest.mark.parametrize("given", ["", " ", ",", " , "])
+def test_servers_that_are_none_are_not_those_of_this_machine(ottla, clients, monkeypatch, given):
+    """As `-b "$BROKERS"` gives them where the variable is not set."""
+    monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVERS", "production:9092")
+    outcome = ottla("topics", "--delete", "--topic", "orders", "-b", given)
+
+    assert outcome.status == 1
+    assert f"--bootstrap-server needs HOST[:PORT], not '{given}'" in outcome.err
+    assert clients.asked == []

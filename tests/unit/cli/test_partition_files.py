@@ -1,4 +1,4 @@
-"""The log directories in the plans of `ottla reassign-partitions`."""
+"""The replicas and log directories in the plans of `ottla reassign-partitions`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ottla.cli.command_error import CommandError
-from ottla.cli.partition_files import assignment_json, read_log_dirs
+from ottla.cli.partition_files import assignment_json, read_assignment, read_log_dirs
 from ottla.structs import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -38,3 +38,25 @@ def test_plan_for_the_way_back_names_the_directories_that_are_known():
     printed = json.loads(assignment_json({T0: (1, 2)}, {(T0, 1): "/a"}))
 
     assert printed["partitions"][0]["log_dirs"] == ["/a", "any"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"replicas": "12"},
+        {"replicas": [1.5]},
+        {"replicas": ["1"]},
+        {"replicas": [True]},
+        {"replicas": {"1": 2}},
+        {"replicas": 1},
+        {"partition": 0.9},
+        {"partition": "0"},
+        {"topic": 7},
+        {"topic": None},
+    ],
+    ids=str,
+)
+def test_what_is_no_number_or_name_is_refused(tmp_path, fields):
+    """Nothing is rounded or taken apart: a reassignment moves data."""
+    with pytest.raises(CommandError, match=r"plan\.json"):
+        read_assignment(plan(tmp_path, **fields))

@@ -6,6 +6,7 @@ from io import BytesIO, StringIO
 import pytest
 from fake_consumer import FakeConsumer
 
+from ottla.cli.exact_json import exact_json
 from ottla.cli.line_reader import JsonLineReader
 from ottla.cli.terminal import Terminal
 from ottla.structs import TopicPartition
@@ -111,6 +112,38 @@ def test_json_can_be_read_back(tool, consumer):
     (found,) = JsonLineReader().read(BytesIO(out.encode()), StringIO())
 
     assert found == [(value, value, tuple(headers), NOW_MS) for value in values]
+
+
+ODD_JSON = {
+    "NaN": b'{"n": NaN}',
+    "endless": b'{"n": [1e400, -1e400]}',
+    "many digits": b'{"price": 0.1000000000000000055}',
+    "a name twice": b'{"a": 1, "a": 2}',
+    "half of a pair": rb'{"a": "\ud83d"}',
+    "delete": b'{"a": "\x7f"}',
+    "delete in text": b"a\x7fb",
+    "C1": '{"a": "\u0085\u009b"}'.encode(),
+    "turns text round": '{"a": "\u202e\u2028"}'.encode(),
+    "large": b'{"n": 123456789012345678901234567890}',
+}
+
+
+@pytest.mark.parametrize("value", ODD_JSON.values(), ids=ODD_JSON)
+@pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
+def test_each_line_is_json_and_means_what_the_record_did(tool, consumer, value, tty):
+    """Also for programs that are strict, and on a screen, on which nothing acts."""
+    consumer.add(ZERO, NOW_MS, value)
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    (line,) = tool("tail", "orders", "-n", 1, "--format", "json", tty=tty).lines
+    json.loads(line, parse_constant=refuse)
+    assert not set("\x7f\x85\x9b\u202e\u2028") & set(line)
+    ((found,),) = JsonLineReader().read(BytesIO(line.encode()), StringIO())
+
+    back = found[1]
+    assert back == value or exact_json(back) == exact_json(value)
 
 
 def test_following_goes_on_until_ctrl_c(tool, consumer):

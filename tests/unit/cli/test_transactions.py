@@ -238,3 +238,23 @@ def test_id_that_expires_during_the_search_does_not_end_a_transaction(
     del cluster.ids["a"]
 
     assert found(transactions("find-hanging", "--topic", "t")) == [("t-0", "1", "10", "16")]
+
+
+def test_hanging_transactions_can_be_shown_as_json(transactions, cluster):
+    """Under names with underscores, as those of the other actions."""
+    words = ("find-hanging", "--topic", "t", "--format", "json")
+    cluster.add_producer(T0, 8, None, minutes=60)
+    assert json.loads(transactions(*words).out) == []
+    cluster.add_producer(T0, 7, 120, minutes=60)
+
+    (row,) = json.loads(transactions(*words).out)
+    assert (row["topic"], row["partition"], row["producer_id"]) == ("t", 0, 7)
+    assert (row["start_offset"], row["duration_min"]) == (120, 60)
+
+
+def test_id_that_looks_like_no_value_is_one_in_json(transactions, cluster):
+    """Kafka's text has None where there is none."""
+    cluster.add_id("None", 8)
+
+    (row,) = json.loads(transactions("list", "--format", "json").out)
+    assert row["transactional_id"] == "None"

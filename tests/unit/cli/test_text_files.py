@@ -1,0 +1,71 @@
+"""Files of text that users name: what cannot be read is one line with its name."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.cli.command_error import CommandError
+from ottla.cli.text_files import read_text
+
+LATIN_1 = "caf\u00e9".encode("latin-1")
+
+
+def test_text_is_read_as_utf_8(tmp_path):
+    """The locale does not matter."""
+    path = tmp_path / "a.txt"
+    path.write_text("caf\u00e9\n", encoding="utf-8")
+
+    assert read_text(str(path)) == "caf\u00e9\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("none", None, "cannot read the plan {path}: No such file or directory"),
+        ("", None, "cannot read the plan {path}: Is a directory"),
+        ("a", LATIN_1, "the plan {path} is not UTF-8 text: unexpected end of data"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path, name, content, why):
+    """What it is, where, and the reason."""
+    path = tmp_path / name if name else tmp_path
+    if content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(CommandError) as caught:
+        read_text(str(path), "the plan")
+
+    assert str(caught.value) == why.format(path=path)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topics", "--list", "--command-config"),
+        ("console-consumer", "--topic", "t", "--consumer.config"),
+        ("console-producer", "--topic", "t", "--producer.config"),
+        ("delete-records", "--offset-json-file"),
+        ("leader-election", "--election-type", "preferred", "--path-to-json-file"),
+        ("reassign-partitions", "--execute", "--reassignment-json-file"),
+        ("acls", "test"),
+        ("users", "add", "alice", "--password-file"),
+        ("consumer-groups", "--reset-offsets", "--group", "g", "--from-file"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("content", [LATIN_1, None], ids=["latin-1", "not there"])
+def test_commands_name_a_file_that_they_cannot_read(tool, admin, tmp_path, words, content):
+    """One line, and no word of Python."""
+    admin.add_group("g")
+    admin.describe_acls = lambda wanted=None: []
+    path = tmp_path / "file"
+    if content is not None:
+        path.write_bytes(content)
+    name, *options = words
+    outcome = tool(name, *options, path)
+
+    assert outcome.status == 1
+    assert len(outcome.err.splitlines()) == 1
+    assert str(path) in outcome.err
+    assert "No such file" in outcome.err or "is not UTF-8 text" in outcome.err
+    assert "--log-level DEBUG" not in outcome.err
