@@ -259,13 +259,12 @@ class Worker:
         properties: Mapping[str, str],
         runtime: Runtime,
         offsets: OffsetStorage,
-        plugins: Plugins | None = None,
     ) -> None:
         self.config = config
         self.properties = properties
         self.runtime = runtime
         self.offsets = offsets
-        self.plugins = plugins or Plugins(config.plugin_path)
+        self.plugins = Plugins(config.plugin_path)
         self.providers = ConfigProviders(properties)
         self.checker = Checker(self.plugins, config, properties)
         self.connectors: dict[str, RunningConnector] = {}

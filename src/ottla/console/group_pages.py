@@ -274,9 +274,9 @@ async def existing(visit: Visit, group_id: str) -> GroupLook:
     return look
 
 
-def group_path(group_id: str, page: str = "/group") -> str:
-    """The path of a page of a group."""
-    return link(page, id=group_id)
+def group_path(group_id: str) -> str:
+    """The path of the page of a group."""
+    return link("/group", id=group_id)
 
 
 def partition_lines(

@@ -62,8 +62,8 @@ class GroupLag(NamedTuple):
 class LagCollector:
     """The looks at all groups; it lives on the loop of its cluster."""
 
-    def __init__(self, cluster: ConsoleCluster, history: LagHistory | None = None) -> None:
-        self.history = history or LagHistory()
+    def __init__(self, cluster: ConsoleCluster) -> None:
+        self.history = LagHistory()
         self.groups: dict[str, GroupLag] = {}
         """The groups by id, as far as they have been looked at."""
         self.looked_ms = 0

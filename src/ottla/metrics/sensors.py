@@ -234,28 +234,29 @@ class Timer:
         self.meter.tick()
 
 
+LATEST_WINDOWS: Final = 2
+"""The windows that are looked back on, with the present one."""
+
+
 class WindowedRate:
     """How fast a number grows, in units a second, over the present window and the last ones."""
 
-    __slots__ = ("_marks", "_window_ms", "read")
+    __slots__ = ("_marks", "read")
 
-    def __init__(
-        self, read: Read, now_ms: int, window_ms: int = WINDOW_MS, window_count: int = 2
-    ) -> None:
+    def __init__(self, read: Read, now_ms: int) -> None:
         self.read = read
-        self._window_ms = window_ms
-        self._marks: deque[tuple[int, float]] = deque([(now_ms, read())], window_count)
+        self._marks: deque[tuple[int, float]] = deque([(now_ms, read())], LATEST_WINDOWS)
 
     def tick(self, now_ms: int) -> None:
         """Begin a window where the last one is over."""
-        if now_ms - self._marks[-1][0] >= self._window_ms:
+        if now_ms - self._marks[-1][0] >= WINDOW_MS:
             self._marks.append((now_ms, self.read()))
 
     def value(self, now_ms: int) -> float:
         """Units a second since the oldest window began; as if that were a window ago at least."""
         self.tick(now_ms)
         began_ms, before = self._marks[0]
-        elapsed_ms = max(now_ms - began_ms, self._window_ms)
+        elapsed_ms = max(now_ms - began_ms, WINDOW_MS)
         return 1000 * (self.read() - before) / elapsed_ms
 
 
@@ -265,15 +266,14 @@ class WindowedValues:
     They are NaN while there is none; `last` is the value that came last, however long ago.
     """
 
-    __slots__ = ("_window_ms", "_windows", "count", "last", "total")
+    __slots__ = ("_windows", "count", "last", "total")
 
-    def __init__(self, window_ms: int = WINDOW_MS, window_count: int = 2) -> None:
+    def __init__(self) -> None:
         self.count = 0
         self.total = 0.0
         self.last = math.nan
-        self._window_ms = window_ms
         # When each window began, the number of its values, their sum, the largest and the least.
-        self._windows: deque[list[float]] = deque(maxlen=window_count)
+        self._windows: deque[list[float]] = deque(maxlen=LATEST_WINDOWS)
 
     def record(self, value: float, now_ms: int) -> None:
         """Take one value."""
@@ -281,7 +281,7 @@ class WindowedValues:
         self.total += value
         self.last = value
         windows = self._windows
-        if not windows or now_ms - windows[-1][0] >= self._window_ms:
+        if not windows or now_ms - windows[-1][0] >= WINDOW_MS:
             windows.append([now_ms, 0, 0.0, value, value])
         window = windows[-1]
         window[1] += 1
@@ -292,7 +292,7 @@ class WindowedValues:
             window[4] = value
 
     def _live(self, now_ms: int) -> list[list[float]]:
-        oldest = now_ms - self._window_ms * (self._windows.maxlen or 1)
+        oldest = now_ms - WINDOW_MS * LATEST_WINDOWS
         return [window for window in self._windows if window[0] >= oldest]
 
     def average(self, now_ms: int) -> float:

@@ -9,7 +9,7 @@ Kafka's mirror reads the offset and passes over the rest.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple, Self
 
 from ottla.clients.consumer.consumer import Consumer
@@ -100,12 +100,12 @@ class LatestRecordsReader:
             self._consumer.close()
             raise
 
-    def read_to_end(self, is_over: Callable[[], bool] = lambda: False) -> Iterator[ConsumerRecord]:
+    def read_to_end(self) -> Iterator[ConsumerRecord]:
         """The records up to the ends as they are now; KafkaTimeoutError after a minute of none."""
         ends = self._consumer.end_offsets(self.partitions)
         behind = [p for p in self.partitions if self._consumer.position(p) < ends[p]]
         until_ms = self._clock.monotonic_ms() + READ_LIMIT_MS
-        while behind and not is_over():
+        while behind:
             found = self._consumer.poll(READ_MS)
             now_ms = self._clock.monotonic_ms()
             if found:

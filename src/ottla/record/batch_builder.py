@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from ottla.record import kernel
-from ottla.record.compression import MAX_DECOMPRESSED_BYTES, CompressionType, compress
+from ottla.record.compression import CompressionType, compress
 from ottla.record.control_record import (
     CONTROL_KEY,
     CONTROL_RECORD_VERSION,
@@ -148,16 +148,12 @@ def build_batch_of_values(
     values: Sequence[bytes | None],
     timestamp_ms: int,
     compression: CompressionType = CompressionType.NONE,
-    *,
-    level: int | None = None,
     **header: Unpack[HeaderFields],
 ) -> bytes:
     """A batch of records that have nothing but a value, all of the same time: the fastest way."""
     payload = kernel.encode_values(values)
     timestamps = (timestamp_ms, timestamp_ms)
-    return build_batch_of_payload(
-        payload, timestamps, len(values), compression, level=level, **header
-    )
+    return build_batch_of_payload(payload, timestamps, len(values), compression, **header)
 
 
 def build_batch_of_payload(
@@ -187,14 +183,10 @@ def build_batch_of_section(
 
 
 def recompress(
-    batch: RecordBatch,
-    compression: CompressionType,
-    *,
-    level: int | None = None,
-    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+    batch: RecordBatch, compression: CompressionType, *, level: int | None = None
 ) -> bytes:
     """The same batch in another codec; the bytes of its records do not change."""
-    payload: Buffer = batch.payload(max_bytes)
+    payload: Buffer = batch.payload()
     if compression is not CompressionType.NONE:
         payload = compress(compression, payload, level)
     head = bytearray(batch.view[:BATCH_OVERHEAD])

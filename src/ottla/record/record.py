@@ -49,8 +49,8 @@ class CorruptRecordError(RetriableError):
     Retriable as in Kafka: another copy of the batch may be whole.
     """
 
-    def __init__(self, message: str, error: ErrorCode = ErrorCode.CORRUPT_MESSAGE) -> None:
-        super().__init__(error, message)
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
 
 
 class DecompressionLimitError(CorruptRecordError):

@@ -41,11 +41,9 @@ class ThreadBackground:
 
     __slots__ = ("_executor", "_idle", "_loop", "_under_way")
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, worker_count: int = 2, name: str = "background"
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, worker_count: int) -> None:
         self._loop = loop
-        self._executor = ThreadPoolExecutor(worker_count, thread_name_prefix=f"ottla-{name}")
+        self._executor = ThreadPoolExecutor(worker_count, thread_name_prefix="ottla-background")
         self._under_way = 0
         self._idle: asyncio.Future[None] | None = None
 

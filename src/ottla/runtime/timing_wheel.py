@@ -23,10 +23,13 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 from math import inf
+from typing import Final
 
 logger = logging.getLogger(__name__)
 
 NOT_QUEUED = -1
+TICK_MS: Final = 1
+WHEEL_SIZE: Final = 20
 
 
 class TimingWheel:
@@ -212,9 +215,9 @@ class SystemTimer:
 
     __slots__ = ("_late", "_queue", "_wheel")
 
-    def __init__(self, start_ms: int, tick_ms: int = 1, wheel_size: int = 20) -> None:
+    def __init__(self, start_ms: int) -> None:
         self._queue = BucketQueue()
-        self._wheel = TimingWheel(tick_ms, wheel_size, start_ms, self._queue)
+        self._wheel = TimingWheel(TICK_MS, WHEEL_SIZE, start_ms, self._queue)
         # Tasks of the moment that `advance` has come to, which were more than it may run.
         self._late: deque[TimerTask] = deque()
 
@@ -225,7 +228,7 @@ class SystemTimer:
         """Run `callback` at the first `advance` to `now_ms + delay_ms` or later."""
         if now_ms > self._wheel.current_time_ms:
             self._follow(now_ms)
-        task = TimerTask(now_ms + max(delay_ms, self._wheel.tick_ms), callback)
+        task = TimerTask(now_ms + max(delay_ms, TICK_MS), callback)
         if not self._wheel.add(task):
             raise ValueError(f"the timer is ahead of {now_ms} ms: time went back")
         return task
