@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
 
 from ottla.cli.zookeeper_session import address, reachable
 from ottla.config.broker_config import BrokerConfig
@@ -18,8 +17,6 @@ from ottla.runtime.io_thread import IoThread
 from ottla.runtime.runtime import real_runtime
 from ottla.security.acls import AclBinding, AclBindingFilter, AclTable
 from ottla.server.membership import cluster_registry
-
-T = TypeVar("T")
 
 
 class StoredAcls:

@@ -37,7 +37,6 @@ from ottla.structs import (
 
 logger = logging.getLogger(__name__)
 
-FIRST_VERSION_WITH_TOPIC_IDS = 10
 FIRST_VERSION_WITH_AUTO_CREATE = 4
 MOST_FORMER_IDS: Final = 10
 """How many ids of deleted topics of one name are remembered, to know outdated metadata."""

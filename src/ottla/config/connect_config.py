@@ -32,7 +32,6 @@ HANDED_ON: Final = (
     "internal.value.converter",
     "config.providers",
 )
-STANDALONE: Final = "standalone"
 SPARK_CONF: Final = "OTTLA_SPARK_CONF"
 """The variable of the environment by which a sink hands settings of Spark on, a line for each."""
 

@@ -22,11 +22,6 @@ WILDCARD_HOSTS: Final = ("0.0.0.0", "::")
 _LISTENER: Final = r"([A-Za-z0-9_.-]+)://(\[[^\]]*\]|[^:\[\]]*):(-?[0-9]+)\Z"
 
 
-def is_tls(protocol: str) -> bool:
-    """Whether connections of a security protocol are encrypted."""
-    return protocol in ("SSL", "SASL_SSL")
-
-
 def is_sasl(protocol: str) -> bool:
     """Whether clients of a security protocol log in by SASL."""
     return protocol in ("SASL_PLAINTEXT", "SASL_SSL")

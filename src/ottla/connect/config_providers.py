@@ -187,11 +187,6 @@ PROVIDERS: Final[Mapping[str, type[ConfigProvider]]] = {
 }
 
 
-def resolve(worker: Mapping[str, str], properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties with the values that the worker's providers have for their references."""
-    return ConfigProviders(worker).resolve(properties)
-
-
 def _provider(name: str, worker: Mapping[str, str]) -> ConfigProvider:
     prefix = f"config.providers.{name}."
     text = worker.get(f"{prefix}class")

@@ -295,12 +295,6 @@ class DeadLetter(LetterOrigin):
         return [*kept, (PASSES, str(self.tries + 1).encode())]
 
 
-def target_of(record: ConsumerRecord) -> str | None:
-    """The topic that a dead letter is from, if its headers say so; no internal topic."""
-    topic = DeadLetter(record).topic
-    return None if topic in INTERNAL_TOPICS else topic or None
-
-
 class SentOffsets:
     """The letters of one partition that were sent back: ranges of offsets, in order and apart.
 

@@ -4,21 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from ottla.errors import ConfigError
 from ottla.mirror.replication_policy import ReplicationPolicy
-
-TOPICS_EXCLUDED: Final = (r"mm2.*\.internal", r".*\.replica", r"__.*")
-GROUPS_EXCLUDED: Final = (r"console-consumer-.*", r"connect-.*", r"__.*")
-CONFIGS_EXCLUDED: Final = (
-    r"follower\.replication\.throttled\.replicas",
-    r"leader\.replication\.throttled\.replicas",
-    r"message\.timestamp\.difference\.max\.ms",
-    r"message\.timestamp\.type",
-    r"unclean\.leader\.election\.enable",
-    r"min\.insync\.replicas",
-)
 
 
 class NameFilter:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from ottla.config.sasl_client_config import SaslLogin
 from ottla.errors import (
@@ -32,7 +32,6 @@ from ottla.version import __version__
 
 logger = logging.getLogger(__name__)
 
-R = TypeVar("R", bound=Response)
 SOFTWARE_NAME = "ottla-python"
 HIGHEST_VERSION = (1 << 15) - 1
 FIRST_PRODUCE_THAT_ANSWERS_FIRST = 6

@@ -56,7 +56,6 @@ class Versions(NamedTuple):
 
 
 NEWEST: Final = 0x7FFF
-EVERY: Final = Versions(0, NEWEST)
 NONE: Final = Versions(1, 0)
 
 

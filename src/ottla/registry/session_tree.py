@@ -32,7 +32,6 @@ class WatchKind(Enum):
     CHILDREN = "children"
 
 
-Tell = Callable[[WatchKind, str], object]
 """Is told what has changed, and the path."""
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.connect.config_providers import PROVIDERS, ConfigProviders, resolve
+from ottla.connect.config_providers import PROVIDERS, ConfigProviders
 from ottla.errors import ConfigError
 
 WORKER = {"config.providers": "file,dir,env"} | {
     f"config.providers.{name}.class": provider
     for name, provider in zip(("file", "dir", "env"), PROVIDERS, strict=True)
 }
+
+
+def resolve(worker, properties):
+    return ConfigProviders(worker).resolve(properties)
 
 
 def test_three_providers(tmp_path, monkeypatch):

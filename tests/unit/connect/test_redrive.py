@@ -20,7 +20,6 @@ from ottla.connect.redrive import (
     Redrive,
     SentOffsets,
     group_of,
-    target_of,
 )
 from ottla.connect.tolerance import Operation, RecordFailure
 from ottla.errors import KafkaError
@@ -436,31 +435,32 @@ def test_author_of_a_record_does_not_choose_where_it_is_sent():
     """The tool writes with the operator's rights: only what the queue itself has written counts."""
     found = letter((FROM, b"payments-approved"), ("h", b"v"))
 
-    assert target_of(found) == "orders"
+    assert DeadLetter(found).topic == "orders"
     assert [value for name, value in found.headers if name == FROM] == [b"orders"]
 
 
 def test_header_of_the_queue_counts_in_queues_that_others_have_written():
     """Most append their headers to those that the record had; SmallRye puts its own first."""
-    assert target_of(record_with((FROM, b"payments-approved"), (FROM, b"orders"))) == "orders"
-    assert (
-        target_of(record_with(("dead-letter-topic", b"orders"), ("dead-letter-topic", b"approved")))
-        == "orders"
-    )
+    twice = record_with((FROM, b"payments-approved"), (FROM, b"orders"))
+    first = record_with(("dead-letter-topic", b"orders"), ("dead-letter-topic", b"approved"))
+
+    assert DeadLetter(twice).topic == DeadLetter(first).topic == "orders"
 
 
 def test_headers_of_another_library_do_not_choose_either():
     """Two that name two topics send the letter nowhere, and one may be named that counts."""
     found = record_with(("x-original-topic", b"payments-approved"), (FROM, b"orders"))
 
-    assert target_of(found) is None
+    assert DeadLetter(found).topic == ""
     assert DeadLetter(found, FAMILIES[:1]).topic == "orders"
 
 
 @pytest.mark.parametrize("value", [b"__consumer_offsets", b"__transaction_state", b"\xff\xfe"])
-def test_letter_is_sent_to_no_internal_topic(value):
+def test_letter_is_sent_to_no_internal_topic(world, value):
     """A letter of an internal topic, or of one whose name is no text, is not sent."""
-    assert target_of(record_with((FROM, value))) is None
+    world.bury((b"1", {FROM: value}))
+
+    assert world.run() == [Left.FORBIDDEN if value.isascii() else Left.NO_TOPIC]
 
 
 @pytest.mark.parametrize("value", [b"x", b"", None, b"-3", b"9" * 5000, "²".encode()])

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.config.mirror_config import MirrorConfig
 from ottla.errors import ConfigError
 from ottla.mirror.name_filter import (
-    CONFIGS_EXCLUDED,
-    GROUPS_EXCLUDED,
-    TOPICS_EXCLUDED,
     NameFilter,
     is_mirrored_topic,
 )
@@ -20,7 +18,8 @@ from ottla.mirror.replication_policy import (
 
 DEFAULT = DefaultReplicationPolicy()
 IDENTITY = IdentityReplicationPolicy(source="a")
-TOPICS = NameFilter("topics", [".*"], TOPICS_EXCLUDED)
+RULES = MirrorConfig.parse({})
+TOPICS = NameFilter("topics", [".*"], RULES.topics_exclude)
 
 
 def test_default_names_tell_the_way():
@@ -114,10 +113,10 @@ def test_heartbeats_need_no_pattern():
 @pytest.mark.parametrize(
     ("patterns", "excluded", "name", "is_taken"),
     [
-        ([".*"], GROUPS_EXCLUDED, "reports", True),
-        ([".*"], GROUPS_EXCLUDED, "console-consumer-1", False),
-        ([".*"], CONFIGS_EXCLUDED, "retention.ms", True),
-        ([".*"], CONFIGS_EXCLUDED, "min.insync.replicas", False),
+        ([".*"], RULES.groups_exclude, "reports", True),
+        ([".*"], RULES.groups_exclude, "console-consumer-1", False),
+        ([".*"], RULES.config_properties_exclude, "retention.ms", True),
+        ([".*"], RULES.config_properties_exclude, "min.insync.replicas", False),
         (["a", " b.* "], [], "bat", True),
         (["a"], [], "ab", False),
         ([], [], "a", False),

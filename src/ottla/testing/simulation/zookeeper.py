@@ -41,7 +41,6 @@ logger = logging.getLogger(__name__)
 HOST: Final = "zookeeper"
 PORT: Final = 2181
 RECONNECT_MS: Final = 100
-CLOSE_TIMEOUT_MS: Final = 2_000
 
 EXPIRED: Final = -1
 """The id in the answer to a client whose session is over."""
