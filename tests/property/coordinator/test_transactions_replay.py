@@ -82,9 +82,7 @@ class TransactionSequences(RuleBasedStateMachine):
 
     @rule(name=IDS, partition=st.sampled_from([T0, T1]), age=st.sampled_from([0, 0, 0, 1]))
     def add(self, name: str, partition, age: int) -> None:
-        self.world.coordinator.add_partitions(
-            self.sender(name, age), [partition], lambda error: None
-        )
+        self.world.add(self.sender(name, age), partition)
 
     @rule(name=IDS, commit=st.booleans(), age=st.sampled_from([0, 0, 0, 1]))
     def end(self, name: str, commit: bool, age: int) -> None:

@@ -7,7 +7,11 @@ from typing import Any
 from group_world import MemoryOffsetsLog
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.coordinator.transaction.transaction import Transaction, TransactionState
+from ottla.coordinator.transaction.transaction import (
+    EPOCH_BUMP,
+    Transaction,
+    TransactionState,
+)
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.transaction_metadata import TransactionMetadata
 from ottla.errors import ErrorCode
@@ -20,9 +24,14 @@ S = TransactionState
 
 
 class Leaders:
-    """Keeps the markers. While `errors` are set the leaders answer so; while `hold`, not at all."""
+    """Keeps the markers. While `errors` are set the leaders answer so; while `hold`, not at all.
+
+    A marker that has an epoch of its own is late where the producer writes in this epoch (`open`).
+    """
 
     def __init__(self) -> None:
+        self.open: dict[tuple[TopicPartition, int], int] = {}
+        """By partition and producer id, the epoch of the batches of an open transaction."""
         self.deleted: set[TopicPartition] = set()
         self.errors: dict[TopicPartition, ErrorCode] = {}
         self.hold = False
@@ -40,11 +49,19 @@ class Leaders:
         self.versions.append(marker.transaction_version)
         if self.hold:
             return
-        results = {tp: self.errors.get(tp, ErrorCode.NONE) for tp in partitions}
+        results = {tp: self.errors.get(tp, self._check(tp, marker)) for tp in partitions}
         for tp in sorted(tp for tp, error in results.items() if not error):
+            self.open.pop((tp, marker.producer_id), None)
             self.written.append((tp, marker.producer_id, marker.producer_epoch, marker.is_commit))
             self.written_versions.append(marker.transaction_version)
         on_written(results)
+
+    def _check(self, topic_partition, marker):
+        is_late = (
+            marker.transaction_version >= EPOCH_BUMP
+            and self.open.get((topic_partition, marker.producer_id)) == marker.producer_epoch
+        )
+        return ErrorCode.INVALID_PRODUCER_EPOCH if is_late else ErrorCode.NONE
 
 
 class Ids:
@@ -121,8 +138,16 @@ class TransactionWorld:
         return producer
 
     def add(self, producer: TxnProducer, *partitions: TopicPartition):
+        """Add partitions, and write to them where that is granted."""
         answers: list[ErrorCode] = []
-        self.coordinator.add_partitions(producer, partitions, answers.append)
+
+        def on_answer(error: ErrorCode) -> None:
+            answers.append(error)
+            if not error:
+                for each in partitions:
+                    self.leaders.open[each, producer.producer_id] = producer.producer_epoch
+
+        self.coordinator.add_partitions(producer, partitions, on_answer)
         return answers[0] if answers else None
 
     def end(self, producer: TxnProducer, commit: bool = True):

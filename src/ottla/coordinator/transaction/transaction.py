@@ -162,9 +162,12 @@ class Transaction(NamedTuple):
         )
 
     def ended(self, *, commit: bool, now_ms: int) -> Transaction:
-        """Decided; the markers have yet to be written."""
+        """Decided; the markers have yet to be written.
+
+        They have the epoch of the transaction's own batches, in any version that its producer had.
+        """
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
-        return self._replace(state=state, updated_ms=now_ms)
+        return self._replace(state=state, updated_ms=now_ms, client_version=0)
 
     def ended_with_bump(self, *, commit: bool, next_producer_id: int, now_ms: int) -> Transaction:
         """Decided; later requests of this transaction have an old epoch (KIP-890).

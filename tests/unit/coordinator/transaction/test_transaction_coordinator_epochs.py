@@ -136,6 +136,23 @@ def test_transaction_that_timed_out_fences_its_producer(world):
     assert world.bump(following, commit=False) == (FENCED, *REFUSED)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("commit", [True, False])
+def test_end_that_raises_no_epoch_has_markers_of_the_present_one(world, commit, restarts):
+    """transaction.version may be lowered between two transactions of one producer."""
+    producer = world.ongoing()
+    assert world.bump(producer) == (NONE, 100, 1)
+    following = TxnProducer("x", 100, 1)
+    assert world.add(following, T0) is NONE
+    if restarts:
+        world.restart()
+    assert world.end(following, commit) is NONE
+
+    assert world.leaders.written[1:] == [(T0, 100, 1, commit)]
+    assert world.leaders.written_versions == [EPOCH_BUMP, 0]
+    assert world.state is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
+
+
 def test_new_producer_gets_the_epoch_after_the_raised_one(world):
     """A new producer gets the next epoch, which fences the one that ended the transaction."""
     producer = world.ongoing()

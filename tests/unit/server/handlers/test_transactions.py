@@ -1,5 +1,6 @@
 """Transactions through their APIs, over real logs: every version, late frames, offsets, markers."""
 
+import itertools
 from uuid import UUID
 
 import pytest
@@ -374,6 +375,28 @@ def test_marker_that_comes_again_does_not_end_the_next_transaction(broker, produ
     broker.produce(following, 1, b"open still")
     broker.end(following, version=5)
     assert values(broker.fetch(2)) == [b"open", b"open still"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("versions", [*itertools.product((3, 5), repeat=3)])
+def test_each_transaction_ends_in_the_way_that_its_producer_asks_for(
+    broker, producer, versions, commit, restarts
+):
+    """Where transaction.version is lowered in between, the epoch stays; the markers are written."""
+    sequence = 0
+    for number, version in enumerate(versions):
+        assert broker.add(producer, 0) == [0]
+        assert broker.produce(producer, sequence, b"%d" % number) == 0
+        if restarts:
+            broker.kill_and_restart()
+        assert broker.end(producer, commit, version=version) == 0
+        fetched = broker.fetch()
+        assert fetched.last_stable_offset == fetched.high_watermark == 2 * number + 2
+        sequence += 1
+        if version == 5:
+            producer, sequence = (producer[0], producer[1] + 1), 0
+    assert broker.init(producer_id=producer[0], producer_epoch=producer[1])[0] == 0
 
 
 def test_offsets_in_an_open_transaction_are_unstable(broker, producer):
