@@ -117,6 +117,10 @@ class MemoryOffsetsLog:
         for acknowledge in held if in_order else reversed(held):
             acknowledge()
 
+    def release_first(self) -> None:
+        """Acknowledge the oldest write that was held back."""
+        self._held.pop(0)()
+
     def read(self, partition: int) -> Iterator[memoryview]:
         for batch in self.partitions[partition]:
             yield memoryview(batch)
@@ -170,6 +174,11 @@ class World:
 
     def advance(self, ms: int) -> None:
         self.runtime.advance(ms)
+
+    def fail_writes(self, error: ErrorCode) -> None:
+        """Have writes end so from now on; with REQUEST_TIMED_OUT the replicas do not have them."""
+        self.log.error = error
+        self.log.is_replicated = error is not ErrorCode.REQUEST_TIMED_OUT
 
     def group(self, group_id: str = "g") -> ClassicGroup:
         group = self.coordinator.manager.group(group_id)

@@ -75,7 +75,8 @@ class ClassicGroup(Group):
     supports at least one protocol that all the others support as well; a member that is pending
     (it got a member id and has not come back with it, KIP-394) is not a member yet.
     `owed_tombstones` are the keys of the consumer group that this group was before, until their
-    deletion is in the log.
+    deletion is in the log. `assigned_generation_id` is the last one whose assignment was sent to
+    the log: a leader that sends another one gets the first, as its log will have it.
     """
 
     type: ClassVar[GroupType] = GroupType.CLASSIC
@@ -84,7 +85,7 @@ class ClassicGroup(Group):
         super().__init__(group_id)
         self.state = GroupState.EMPTY
         self.state_timestamp_ms: int | None = now_ms
-        self.generation_id = 0
+        self.generation_id = self.assigned_generation_id = 0
         self.protocol_type = None
         self.protocol_name: str | None = None
         self.leader_id: str | None = None

@@ -81,6 +81,8 @@ class ClassicGroupCoordinator(MemberRequests[ClassicGroup]):
         self._config = config
         self._manager = manager
         self._rebalancer = rebalancer
+        # Members whose new id is on its way into the log, with a JoinGroup that has come since.
+        self._replacing: dict[MemberMetadata, tuple[JoinAttempt, _Before] | None] = {}
 
     def join(self, group: ClassicGroup, attempt: JoinAttempt) -> None:
         self._join(group, attempt)
@@ -244,12 +246,36 @@ class ClassicGroupCoordinator(MemberRequests[ClassicGroup]):
     def _store_replacement(
         self, group: ClassicGroup, member: MemberMetadata, attempt: JoinAttempt, before: _Before
     ) -> None:
-        """Store the same generation with the new member id, and answer."""
+        """Store the same generation with the new member id, and answer.
+
+        A member that is replaced once more meanwhile is stored when the log has an answer to that:
+        its state before is then known, and nobody gets an id that the log does not have.
+        """
+        if member in self._replacing:
+            earlier = self._replacing[member]
+            self._replacing[member] = attempt, earlier[1] if earlier else before
+            return
+        self._replacing[member] = None
+        generation_id = group.generation_id
 
         def on_stored(error: ErrorCode) -> None:
+            newer = self._replacing.pop(member)
             if error:
+                text = "Group %s could not be stored: %s"
+                logger.warning(text, group.group_id, error.name)
+            if not (
+                group.is_in(GroupState.STABLE)
+                and group.members.get(member.member_id) is member
+                and member.awaiting_join is not None
+            ):
+                return  # it has its answer, or waits for the next generation
+            if newer is not None:
+                is_as_before = error and group.generation_id == generation_id
+                known = before if is_as_before else newer[1]
+                self._store_replacement(group, member, newer[0], known)
+            elif error:
                 self._undo_replacement(group, member, before, error)
-            elif group.members.get(member.member_id) is member:
+            else:
                 self._rebalancer.sessions.restart(group, member)
                 group.answer_join(member, self._replacement_answer(group, member, attempt, before))
 
@@ -275,14 +301,6 @@ class ClassicGroupCoordinator(MemberRequests[ClassicGroup]):
     def _undo_replacement(
         self, group: ClassicGroup, member: MemberMetadata, before: _Before, error: ErrorCode
     ) -> None:
-        logger.warning("Group %s could not be stored: %s", group.group_id, error.name)
-        is_unchanged = (
-            group.is_in(GroupState.STABLE)
-            and group.members.get(member.member_id) is member
-            and member.awaiting_join is not None
-        )
-        if not is_unchanged:
-            return  # the member has got its answer in another way
         group.answer_join(
             member,
             JoinGroupResponse(
@@ -333,11 +351,13 @@ class ClassicGroupCoordinator(MemberRequests[ClassicGroup]):
     ) -> None:
         group.await_sync(group.members[request.member_id], respond)
         self._rebalancer.received_sync(group, request.member_id)
-        if group.is_leader(request.member_id):
+        is_first = group.assigned_generation_id != group.generation_id
+        if group.is_leader(request.member_id) and is_first:
             self._store_assignment(group, request)
 
     def _store_assignment(self, group: ClassicGroup, request: SyncGroupRequest) -> None:
         """Members that the leader left out get nothing; unknown member ids are not stored."""
+        group.assigned_generation_id = group.generation_id
         assignment = dict.fromkeys(group.members, b"")
         for part in request.assignments:
             if part.member_id in assignment:

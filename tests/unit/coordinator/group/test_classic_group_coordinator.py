@@ -1,5 +1,7 @@
 """Member ids that must be claimed (KIP-394), and members that keep their place (KIP-345)."""
 
+import itertools
+
 import group_world
 import pytest
 from group_world import (
@@ -19,6 +21,12 @@ from ottla.errors import ErrorCode
 REQUIRED = ErrorCode.MEMBER_ID_REQUIRED
 FENCED = ErrorCode.FENCED_INSTANCE_ID
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
+WRITE_ERRORS = (
+    ErrorCode.NONE,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
 
 
 @pytest.fixture
@@ -317,4 +325,71 @@ def test_replacement_that_was_refused_leaves_the_member_as_it_was(world, monkeyp
 
     assert world.group().members[old].client_id == "app"
     assert world.group().members[old].metadata("range") == b"meta"
+    assert world.coordinator.manager.differences(0) == []
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("place", [0, 1])
+def test_instance_that_is_back_again_waits_for_its_own_id_in_the_log(world, count, place):
+    """A write of an earlier process of the instance is no answer to the present one."""
+    world.stable_group("one", "two")
+    instance = ("one", "two")[place]
+    world.log.hold = True
+    *earlier, last = [world.join(instance=instance, version=5) for _ in range(count)]
+    world.log.release_first()
+
+    assert [each.error for each in earlier] == [ErrorCode.FENCED_INSTANCE_ID] * (count - 1)
+    assert last.is_open
+    world.log.release()
+    assert world.group().static_members[instance] == last.value.member_id
+    assert world.coordinator.manager.differences(0) == []
+
+
+@pytest.mark.parametrize("errors", [*itertools.product(WRITE_ERRORS, repeat=2)])
+def test_instance_that_is_back_again_has_the_id_that_the_log_has(world, errors):
+    """Each of the writes of its two processes may fail, or be in the log too late."""
+    world.stable_group("one", "two")
+    world.log.hold = True
+    world.fail_writes(errors[0])
+    first = world.join(instance="two", version=5)
+    world.fail_writes(errors[1])
+    last = world.join(instance="two", version=5)
+    world.log.hold = False
+    world.log.release()
+    world.fail_writes(ErrorCode.NONE)
+    world.advance(2 * WRITE_AGAIN_MS)
+
+    assert not first.is_open
+    assert not last.is_open
+    assert world.coordinator.manager.differences(0) == []
+    if not last.error:
+        assert world.group().static_members["two"] == last.value.member_id
+
+
+def test_replacement_that_is_stored_during_a_rebalance_waits_for_the_next_generation(world):
+    """The present generation is over when its answer is there."""
+    first, second, _ = world.stable_group(None, None, "two")
+    world.log.hold = True
+    back = world.join(instance="two", version=5)
+    joins = [world.join(first, protocols=(("range", b"newer"),))]
+    world.log.hold = False
+    world.log.release()
+    assert (world.state, back.is_open) == (PREPARING, True)
+    joins.append(world.join(second))
+
+    assert {each.value.generation_id for each in (back, *joins)} == {2}
+
+
+def test_leader_that_sends_another_assignment_gets_the_first(world):
+    """Its write is under way: the group has the assignment that the log has."""
+    joins = [world.join(), world.join()]
+    world.end_initial_delay()
+    ids = [join.value.member_id for join in joins]
+    world.log.hold = True
+    first = world.sync(ids[0], 1, {ids[0]: b"a", ids[1]: b"b"})
+    second = world.sync(ids[0], 1, {ids[0]: b"b", ids[1]: b"a"})
+    world.log.release()
+
+    assert first.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert second.value.assignment == b"a"
     assert world.coordinator.manager.differences(0) == []
