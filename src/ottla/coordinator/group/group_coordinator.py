@@ -105,12 +105,14 @@ class OffsetCommits:
                 on_committed(dict.fromkeys(offsets, unknown))
                 return
             group = self._manager.get_or_create_group(group_id)
-        error = self._check(group, committer, offsets)
-        if error:
-            on_committed(dict.fromkeys(offsets, error))
-        else:
-            self._store(group, offsets, on_committed)
-        self._manager.forget_if_unused(group)
+        try:
+            error = self._check(group, committer, offsets)
+            if error:
+                on_committed(dict.fromkeys(offsets, error))
+            else:
+                self._store(group, offsets, on_committed)
+        finally:
+            self._manager.forget_if_unused(group)
 
     def commit_in_transaction(
         self,
@@ -139,14 +141,16 @@ class OffsetCommits:
             error = ErrorCode.ILLEGAL_GENERATION  # TxnOffsetCommit has no error for stale epochs
         if not error and group.offsets.is_late(producer):
             error = ErrorCode.NOT_COORDINATOR
-        if error:
-            on_committed(dict.fromkeys(offsets, error))
-        else:
+        try:
+            if error:
+                on_committed(dict.fromkeys(offsets, error))
+                return
             fitting = {p: value for p, value in offsets.items() if self._fits(value)}
             self._manager.store_offsets_in_transaction(
                 group, producer, fitting, self._with_misfits(offsets, fitting, on_committed)
             )
-        self._manager.forget_if_unused(group)
+        finally:
+            self._manager.forget_if_unused(group)
 
     def fetch(
         self, group_id: str, partitions: Sequence[TopicPartition] | None

@@ -24,7 +24,7 @@ from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer.pending_writes import Records
 from ottla.coordinator.group.deletion import Deletion, Doomed, OnStored, tombstones_batch
 from ottla.coordinator.group.group import Group, differences
-from ottla.coordinator.group.group_records import group_value, offset_key, offset_value
+from ottla.coordinator.group.group_records import group_value, offsets_batch
 from ottla.coordinator.group.offsets import CommittedOffset, OffsetsWrite
 from ottla.coordinator.group.partition_loader import PartitionLoader, replay
 from ottla.coordinator.group.topic_drops import TopicDrops
@@ -325,8 +325,9 @@ class GroupMetadataManager:
         if not offsets:
             on_stored(ErrorCode.NONE)
             return
+        batch = offsets_batch(group.group_id, offsets, self._clock.now_ms())
         write = group.offsets.begin(OffsetsWrite(offsets))
-        self._append_offsets(group, write, BatchBuilder(), on_stored)
+        self._append_offsets(group, write, batch, on_stored)
 
     def store_offsets_in_transaction(
         self,
@@ -339,6 +340,7 @@ class GroupMetadataManager:
         if not offsets:
             on_stored(ErrorCode.NONE)
             return
+        batch = offsets_batch(group.group_id, offsets, self._clock.now_ms())
         # A tombstone that is written only later would delete these offsets as well.
         self._append_tombstones(group, [*group.offsets.payable_tombstones()], lambda error: None)
         write = group.offsets.begin_in_transaction(producer, offsets)
@@ -346,9 +348,8 @@ class GroupMetadataManager:
         self._transactions[key].add(group.group_id)
         # The log recognizes a transaction by its batches' producer id and epoch; their sequence
         # numbers do not matter here.
-        builder = BatchBuilder()
-        builder.set_producer_state(producer.producer_id, producer.producer_epoch, 0, True)
-        self._append_offsets(group, write, builder, on_stored)
+        batch.set_producer_state(producer.producer_id, producer.producer_epoch, 0, True)
+        self._append_offsets(group, write, batch, on_stored)
 
     def end_transaction(self, partition: int, place: int, producer_id: int, commit: bool) -> None:
         """A producer's transaction marker is in the log of the partition, at this place."""
@@ -540,12 +541,8 @@ class GroupMetadataManager:
         self._append(group, builder, on_settled, on_answer)
 
     def _append_offsets(
-        self, group: Group, write: OffsetsWrite, builder: BatchBuilder, on_stored: OnStored
+        self, group: Group, write: OffsetsWrite, batch: BatchBuilder, on_stored: OnStored
     ) -> None:
-        now_ms = self._clock.now_ms()
-        for partition, value in write.offsets.items():
-            builder.append(now_ms, offset_key(group.group_id, partition), offset_value(value))
-
         def on_settled(place: int) -> None:
             group.offsets.settle(write, place)
             if place != NO_OFFSET and write.producer_id == NO_PRODUCER_ID:
@@ -554,7 +551,7 @@ class GroupMetadataManager:
 
         self._append(
             group,
-            builder,
+            batch,
             on_settled,
             lambda error: on_stored(STORE_OFFSETS_ERRORS.get(error, error)),
         )

@@ -22,6 +22,7 @@ from ottla.protocol.offsets_topic import (
     OffsetCommitValue,
     StoredMember,
 )
+from ottla.record.batch_builder import BatchBuilder
 from ottla.runtime.scheduler import Work
 from ottla.structs import NO_UUID, TopicPartition
 
@@ -53,6 +54,16 @@ def offset_value(value: CommittedOffset) -> bytes:
         return encode_versioned(stored, version)
     stored.expire_timestamp = value.expire_timestamp_ms
     return encode_versioned(stored, OFFSET_VALUE_WITH_EXPIRY_VERSION)
+
+
+def offsets_batch(
+    group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], now_ms: int
+) -> BatchBuilder:
+    """A batch that begins with the records of these offsets."""
+    builder = BatchBuilder()
+    for partition, value in offsets.items():
+        builder.append(now_ms, offset_key(group_id, partition), offset_value(value))
+    return builder
 
 
 def read_offset_value(data: bytes) -> CommittedOffset:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from ottla.config.config_type import LONG_MAX
 from ottla.coordinator.group.group import NOBODY, Committer
 from ottla.coordinator.group.member_metadata import UNKNOWN_MEMBER_ID
 from ottla.coordinator.group.offsets import CommittedOffset, RegistryOffsets
@@ -198,7 +199,7 @@ class OffsetHandlers:
             leader_epoch=partition.committed_leader_epoch,
             metadata=partition.committed_metadata or "",
             commit_timestamp_ms=timestamp_ms if timestamp_ms >= 0 else now_ms,
-            expire_timestamp_ms=now_ms + retention_ms if retention_ms >= 0 else None,
+            expire_timestamp_ms=min(now_ms + retention_ms, LONG_MAX) if retention_ms >= 0 else None,
             topic_id=topic_id,
         )
 

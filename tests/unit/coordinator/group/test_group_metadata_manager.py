@@ -13,7 +13,7 @@ from ottla.coordinator.group.group_metadata_manager import WRITE_AGAIN_MS
 from ottla.coordinator.group.group_records import offset_key
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.coordinator.group.topic_drops import COST_OF_A_GROUP
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.record.batch_builder import build_end_transaction_marker
 from ottla.record.control_record import ControlRecordType, EndTransactionMarker
 from ottla.runtime.scheduler import at_once
@@ -385,6 +385,23 @@ def test_retention_time_of_a_client_is_kept_over_a_restart(world):
     after.advance(CHECK_MS)
 
     assert after.committed() is None
+
+
+@pytest.mark.parametrize("is_in_transaction", [False, True])
+def test_offset_that_has_no_record_is_not_under_way(is_in_transaction):
+    """Its group is forgotten: nothing waits for a write that never begins."""
+    world = World(offset_metadata_max_bytes=100_000)
+    expiring = CommittedOffset(1, metadata="m" * 40_000, expire_timestamp_ms=2)
+    for offsets in ({T0: expiring}, {T0: CommittedOffset(1), TopicPartition("t", 1): expiring}):
+        commit, producer = world.coordinator.commit_offsets, ()
+        if is_in_transaction:
+            commit = world.coordinator.commit_offsets_in_transaction
+            producer = (TxnProducer("x", 7, 0),)
+        with pytest.raises(KafkaError, match="metadata"):
+            commit("g", NOBODY, *producer, offsets, pytest.fail)
+
+        assert world.coordinator.manager.group("g") is None
+    assert world.log.records() == []
 
 
 def test_offset_with_a_commit_under_way_does_not_expire(world):

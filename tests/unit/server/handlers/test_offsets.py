@@ -244,6 +244,15 @@ def test_retention_time_of_versions_2_to_4_is_kept(broker):
     assert broker.stored().expire_timestamp_ms is None
 
 
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_retention_time_without_end_is_kept_as_long_as_times_go(broker, version):
+    """A client may name the largest number that there is."""
+    assert broker.commit(version, offset(0, 1), retention_time_ms=2**63 - 1) == [("t", 0, 0)]
+
+    assert broker.stored().expire_timestamp_ms == 2**63 - 1
+    assert not broker.world.group().offsets.has_pending
+
+
 def test_all_apis_have_handlers(broker):
     """The table of the family has OffsetCommit and OffsetFetch."""
     assert sorted(broker.handlers.apis()) == [8, 9, 47]
