@@ -41,20 +41,21 @@ class FetchReads:
     def read(self, params: FetchParams, requests: Iterable[PartitionFetch]) -> FetchResults:
         """Read each partition in the order asked for, within the limits of the request.
 
-        The first partition with data gives at least one whole batch, of any size (KIP-74).
-        A follower's partition without news has no result.
+        The first partition with data gives at least one whole batch, of any size (KIP-74); a limit
+        below 0 is one of 0. A follower's partition without news has no result.
         """
         if params.is_from_follower:
             requests = self._with_news(params.replica_id, requests)
         results: FetchResults = {}
-        left = params.max_bytes
+        left, is_first = params.max_bytes, True
         for request in requests:
             partition = self.partitions.get(request.topic_partition)
             if partition is not None:
-                max_bytes = min(request.max_bytes, left)
-                is_first = left == params.max_bytes
+                max_bytes = max(0, min(request.max_bytes, left))
                 result = self._read(request, partition, params, max_bytes, is_first)
-                left = max(0, left - result.size_in_bytes)
+                size = result.size_in_bytes
+                if size:
+                    left, is_first = max(0, left - size), False
             else:
                 result = FetchPartitionResult(self.why_missing(request.topic_partition))
             results[request.key] = result

@@ -295,6 +295,20 @@ def test_the_limit_of_the_request_is_shared(manager):
     assert [len(values(result)) for result in answer.values()] == [1, 0]
 
 
+@pytest.mark.parametrize("limit", [-(2**31), -1, 0, 1, 10])
+@pytest.mark.parametrize("which", ["max_bytes", "partition_bytes"])
+def test_limit_that_no_batch_fits_lets_one_through(manager, which, limit):
+    """Of one partition: a limit of 0 is a limit, and so is one below."""
+    for _ in range(3):
+        append(manager, batch(b"x" * 100))
+    append(manager, batch(b"x" * 100), topic_partition=SECOND)
+
+    (answer,) = fetch(manager, 2, 0, **{which: limit})
+
+    assert [len(values(result)) for result in answer.values()] == [1, 0]
+    assert [result.size_in_bytes >= 0 for result in answer.values()] == [True, True]
+
+
 def test_giving_a_partition_up_ends_the_waits_for_it(manager):
     """Whoever waits for a partition that is deleted is told that it is gone."""
     answers = fetch(manager, 0, max_wait_ms=500)
