@@ -119,8 +119,6 @@ class ListOffsetsHandler:
             return OffsetResult(ErrorCode.UNSUPPORTED_VERSION)
         if timestamp_ms == EARLIEST_LOCAL_TIMESTAMP:
             timestamp_ms = EARLIEST_TIMESTAMP
-        if timestamp_ms == LATEST_TIERED_TIMESTAMP:
-            return OffsetResult(ErrorCode.NONE)
         isolation = IsolationLevel(1 if body.isolation_level == 1 else 0)
         epoch = partition.current_leader_epoch
         return (

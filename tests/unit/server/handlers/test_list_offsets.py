@@ -80,13 +80,11 @@ def test_time_is_looked_up_with_what_the_reader_knows(replicas):
 )
 @pytest.mark.parametrize("version", range(1, 10))
 def test_place_is_known_from_a_version_on(replicas, timestamp, first_version, version):
-    """The earliest local offset is the earliest, and nothing is in another tier."""
+    """The earliest local offset is the earliest."""
     (line,) = look_up(replicas, timestamp, version=version)
     if version < first_version:
         assert line.error_code == ErrorCode.UNSUPPORTED_VERSION
         assert replicas.asked == []
-    elif timestamp == TIERED:
-        assert (line.error_code, line.offset, replicas.asked) == (0, -1, [])
     else:
         assert line.error_code == 0
         wanted = EARLIEST if timestamp == LOCAL else timestamp
@@ -121,6 +119,26 @@ def test_partition_that_is_named_twice_is_refused(replicas):
 
     assert [line.error_code for line in lines] == [ErrorCode.INVALID_REQUEST] * 2 + [0]
     assert len(replicas.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "offset"),
+    [(LATEST, 1), (EARLIEST, 0), (LOCAL, 0), (TIERED, -1), (2, -1)],
+)
+def test_place_is_told_by_the_leader_alone(timestamp, offset):
+    """Also that nothing is in another tier: another broker does not know whether that is so."""
+    world = ProduceWorld()
+    assert world.error(build_batch([(1, b"k", b"v", ())])) is ErrorCode.NONE
+
+    def found(index=PARTITION.partition, epoch=-1):
+        (line,) = look_up(world.manager, timestamp, indexes=(index,), current_leader_epoch=epoch)
+        return ErrorCode(line.error_code), line.offset
+
+    assert found() == (ErrorCode.NONE, offset)
+    assert found(9) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert found(epoch=99) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1)
+    world.lead(leader=9, epoch=2)
+    assert found() == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
 def test_version_0_lists_where_segments_begin():
