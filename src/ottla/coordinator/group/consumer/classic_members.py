@@ -288,15 +288,18 @@ def check_sync(group: ConsumerGroup, member: ConsumerMember, request: SyncGroupR
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"member {member.member_id} has joined with {sorted(names)}",
         )
-    if member.current.member_epoch < group.group_epoch and not has_unrevoked(member):
+    if member.current.member_epoch != group.group_epoch and not has_unrevoked(member):
         raise KafkaError(
             ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id} has gone on; join again"
         )
 
 
 def should_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether there is something for the member to give up, or to take."""
-    if member.current.member_epoch < group.group_epoch or has_unrevoked(member):
+    """Whether there is something for the member to give up, or to take.
+
+    An epoch that is not the group's is of the past, also where epochs have begun again.
+    """
+    if member.current.member_epoch != group.group_epoch or has_unrevoked(member):
         return True
     if member.current.state is not MemberState.UNRELEASED_PARTITIONS:
         return False

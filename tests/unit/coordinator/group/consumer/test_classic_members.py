@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from consumer_group_world import ClassicPeer, ConsumerWorld, Peer
 
+from ottla.config.config_type import INT_MAX
 from ottla.coordinator.group.consumer.assigned_partitions import (
     AssignedPartitions,
     TopicIdPartition,
@@ -37,6 +38,8 @@ from ottla.protocol.group import (
 
 P0, P1 = (TopicIdPartition(UUID(int=5), number) for number in range(2))
 STABLE, UNREVOKED, UNRELEASED = MemberState
+LAST = CurrentAssignment(INT_MAX, INT_MAX, STABLE, AssignedPartitions({P0}))
+"""Of an epoch behind which they begin again."""
 
 
 def classic(name, *protocols, instance=None, current=None):
@@ -101,6 +104,7 @@ def test_classic_members_have_a_protocol_in_common(member_id, protocol_type, off
         ({"protocol_name": "other"}, None, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocol_type": "connect"}, None, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"generation_id": 3}, CurrentAssignment(3, 3), ErrorCode.REBALANCE_IN_PROGRESS),
+        ({"generation_id": INT_MAX}, LAST, ErrorCode.REBALANCE_IN_PROGRESS),
         ({"generation_id": 3}, CurrentAssignment(3, 3, UNREVOKED), ErrorCode.NONE),
     ],
 )
@@ -117,6 +121,7 @@ def test_sync_is_of_the_present_generation_and_a_protocol_of_the_member(fields, 
     [
         (CurrentAssignment(4, 4, STABLE, AssignedPartitions({P0})), (), False),
         (CurrentAssignment(3, 3, STABLE, AssignedPartitions({P0})), (), True),
+        (LAST, (), True),
         (CurrentAssignment(4, 4, UNREVOKED, AssignedPartitions({P0})), (), True),
         (CurrentAssignment(4, 4, UNRELEASED, AssignedPartitions({P0})), (P1,), False),
         (CurrentAssignment(4, 4, UNRELEASED, AssignedPartitions({P0})), (), True),
