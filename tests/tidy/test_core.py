@@ -25,6 +25,7 @@ CORE_LINES = 36_100
 OTHERS = {
     "coordinator/group/consumer/*": "groups of the newer protocol (KIP-848)",
     "coordinator/group/member_answers": "answers to very many members, a slice at a time",
+    "coordinator/group/registry_offsets": "offsets of clients of before 0.8.1, in the registry",
     "coordinator/group/topic_drops": "what is forgotten of deleted topics, a slice at a time",
     "log/throttler": "the speed of cleaners and of moves, which extensions have",
     "log/producer_snapshot": "the bytes of a file, which Kafka has made too",

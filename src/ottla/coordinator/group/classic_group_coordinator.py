@@ -261,8 +261,7 @@ class ClassicGroupCoordinator(MemberRequests[ClassicGroup]):
         def on_stored(error: ErrorCode) -> None:
             newer = self._replacing.pop(member)
             if error:
-                text = "Group %s could not be stored: %s"
-                logger.warning(text, group.group_id, error.name)
+                logger.warning("Group %s could not be stored: %s", group.group_id, error.name)
             if not (
                 group.is_in(GroupState.STABLE)
                 and group.members.get(member.member_id) is member

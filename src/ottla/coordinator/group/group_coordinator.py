@@ -109,8 +109,10 @@ class OffsetCommits:
             error = self._check(group, committer, offsets)
             if error:
                 on_committed(dict.fromkeys(offsets, error))
-            else:
-                self._store(group, offsets, on_committed)
+                return
+            fitting = {p: value for p, value in offsets.items() if self._fits(value)}
+            on_stored = self._with_misfits(offsets, fitting, on_committed)
+            self._manager.store_offsets(group, fitting, on_stored)
         finally:
             self._manager.forget_if_unused(group)
 
@@ -146,9 +148,8 @@ class OffsetCommits:
                 on_committed(dict.fromkeys(offsets, error))
                 return
             fitting = {p: value for p, value in offsets.items() if self._fits(value)}
-            self._manager.store_offsets_in_transaction(
-                group, producer, fitting, self._with_misfits(offsets, fitting, on_committed)
-            )
+            on_stored = self._with_misfits(offsets, fitting, on_committed)
+            self._manager.store_offsets_in_transaction(group, producer, fitting, on_stored)
         finally:
             self._manager.forget_if_unused(group)
 
@@ -170,17 +171,6 @@ class OffsetCommits:
         if not committer.claims_membership:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return self._requests[group.type].check_commit(group, committer, partitions)
-
-    def _store(
-        self,
-        group: Group,
-        offsets: Mapping[TopicPartition, CommittedOffset],
-        on_committed: OnCommitted,
-    ) -> None:
-        fitting = {p: value for p, value in offsets.items() if self._fits(value)}
-        self._manager.store_offsets(
-            group, fitting, self._with_misfits(offsets, fitting, on_committed)
-        )
 
     def _with_misfits(
         self,

@@ -284,7 +284,8 @@ class TransactionCoordinator:
         if metadata.is_pending:
             respond(ErrorCode.CONCURRENT_TRANSACTIONS)
         elif state is TransactionState.ONGOING:
-            self._end(metadata, metadata.current, commit, respond)
+            ended = metadata.current.ended(commit=commit, now_ms=self._clock.now_ms())
+            self._decide(metadata, ended, respond)
         elif state is TransactionState.EMPTY or metadata.current.is_commit is not commit:
             respond(ErrorCode.INVALID_TXN_STATE)
         elif state in ENDING:
@@ -340,16 +341,6 @@ class TransactionCoordinator:
             ),
         )
 
-    def _end(
-        self,
-        metadata: TransactionMetadata,
-        ongoing: Transaction,
-        commit: bool,
-        on_decided: OnStored,
-    ) -> None:
-        ended = ongoing.ended(commit=commit, now_ms=self._clock.now_ms())
-        self._decide(metadata, ended, on_decided)
-
     def _decide(
         self, metadata: TransactionMetadata, ended: Transaction, on_decided: OnStored
     ) -> None:
@@ -366,7 +357,7 @@ class TransactionCoordinator:
                 metadata.is_fence_raised = True
             on_decided(error)
 
-        self._end(metadata, fenced, False, on_stored)
+        self._decide(metadata, fenced.ended(commit=False, now_ms=self._clock.now_ms()), on_stored)
 
     def abort_timed_out(self) -> Work[int]:
         """Abort the transactions that have been open for longer than their producers asked for."""

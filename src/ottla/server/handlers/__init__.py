@@ -23,7 +23,7 @@ from ottla.server.metadata_cache import CurrentLeaders
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.coordinator.group.offsets import RegistryOffsets
+    from ottla.coordinator.group.registry_offsets import RegistryOffsets
     from ottla.server.api import ApiFamily, WholeFamily
     from ottla.server.cluster_link import ClusterLink
     from ottla.server.controller_orders import ControllerOrders
@@ -138,7 +138,7 @@ def of_topics(has: Parts) -> tuple[ApiFamily, ...]:
 
 def registry_offsets(has: Parts) -> RegistryOffsets:
     """The offsets of requests of version 0, which are kept in the registry."""
-    from ottla.coordinator.group.offsets import RegistryOffsets
+    from ottla.coordinator.group.registry_offsets import RegistryOffsets
 
     return RegistryOffsets(has.registry, has.config.offset_metadata_max_bytes)
 

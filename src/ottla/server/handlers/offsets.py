@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from ottla.config.config_type import LONG_MAX
 from ottla.coordinator.group.group import NOBODY, Committer
 from ottla.coordinator.group.member_metadata import UNKNOWN_MEMBER_ID
-from ottla.coordinator.group.offsets import CommittedOffset, RegistryOffsets
+from ottla.coordinator.group.offsets import CommittedOffset
+from ottla.coordinator.group.registry_offsets import RegistryOffsets
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.offsets import (

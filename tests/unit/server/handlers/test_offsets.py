@@ -6,7 +6,7 @@ import pytest
 from apis_world import Context
 from group_world import World
 
-from ottla.coordinator.group.offsets import RegistryOffsets
+from ottla.coordinator.group.registry_offsets import RegistryOffsets
 from ottla.errors import ErrorCode
 from ottla.protocol.consumer_protocol import ConsumerProtocolSubscription
 from ottla.protocol.message import encode_versioned
