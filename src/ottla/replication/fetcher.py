@@ -257,7 +257,9 @@ class ReplicaFetcher:
         else:
             request.replica_id = self._broker_id
         left = self._session.fill(request, self._wanted, touched, version)
-        if left:
+        if left and self._session.is_refused:  # all of them have their turns in the usual time
+            request.max_wait_ms //= 2 + len(left) // NAMED_AT_ONCE
+        elif left:
             self._touched.update(dict.fromkeys(left))
             request.max_wait_ms = 0
         return request

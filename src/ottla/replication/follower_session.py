@@ -42,7 +42,8 @@ class FollowerSession:
     """The partitions of a session, as the leader knows them. Invariant: `known` is its view of
     them.
 
-    `names` has the topics of the partitions that were named, by id.
+    `names` has the topics of the partitions that were named, by id. A leader that has no room for a
+    session is asked for some of the partitions after the others.
     """
 
     def __init__(self) -> None:
@@ -50,12 +51,19 @@ class FollowerSession:
         self.names: dict[UUID, str] = {}
         self._id = NO_SESSION
         self._epoch = FIRST_EPOCH
+        self._named_count = 0
+        """How many partitions were named since a session was last refused."""
 
     def reset(self) -> None:
         """Have the next request close the session, if there is one, and begin another."""
         self.known = {}
         self.names = {}
         self._epoch = FIRST_EPOCH
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the leader has answered the last request without a session."""
+        return self._named_count > 0
 
     def fill(
         self,
@@ -74,6 +82,9 @@ class FollowerSession:
         known = self.known
         looked_at = touched if known else wanted
         news = [tp for tp in looked_at if tp in wanted and known.get(tp) != wanted[tp]]
+        if self.is_refused and len(news) > NAMED_AT_ONCE:
+            place = self._named_count % len(news)
+            news = news[place:] + news[:place]
         changed, left = news[:NAMED_AT_ONCE], news[NAMED_AT_ONCE:]
         gone = {tp: known.pop(tp) for tp in looked_at if tp in known and tp not in wanted}
         if version > LAST_VERSION_WITH_NAMES:
@@ -114,8 +125,10 @@ class FollowerSession:
                 answered.append((topic_partition, data))
         self._id = response.session_id
         if self._id == NO_SESSION:
+            self._named_count += len(self.known)
             self.reset()
         else:
+            self._named_count = 0
             self._epoch = 1 if self._epoch == MAX_EPOCH else self._epoch + 1
         return answered
 

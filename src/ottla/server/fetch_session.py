@@ -12,7 +12,7 @@ An incremental answer leaves out partitions without data and without changed off
 follower's partitions without changes are not even read. If an incremental fetch leaves a session
 without partitions, the session is closed: the answer has session id 0.
 The cache is bounded: when it is full, the session that was unused for longest is dropped, if it was
-idle for long enough.
+idle for long enough; for a follower's, one of a consumer goes that is in use.
 """
 
 from __future__ import annotations
@@ -349,7 +349,7 @@ class FetchSessionCache:
         now_ms = self.runtime.clock.monotonic_ms()
         if connection_id in self._of_connections:
             self._remove(self._of_connections[connection_id])
-        if len(self._sessions) >= self.max_sessions and not self._evict(now_ms):
+        if len(self._sessions) >= self.max_sessions and not self._evict(now_ms, is_of_follower):
             return None
         session_id = INVALID_SESSION_ID
         while session_id == INVALID_SESSION_ID or session_id in self._sessions:
@@ -364,9 +364,13 @@ class FetchSessionCache:
         session.last_used_ms = self.runtime.clock.monotonic_ms()
         self._sessions[session.id] = self._sessions.pop(session.id)
 
-    def _evict(self, now_ms: int) -> bool:
+    def _evict(self, now_ms: int, is_for_follower: bool) -> bool:
+        """Make room for a session; a follower's is worth more than any of a consumer (KIP-227)."""
         oldest = next(iter(self._sessions.values()), None)
-        if oldest is None or now_ms - oldest.last_used_ms < MIN_EVICTION_MS:
+        if oldest is not None and now_ms - oldest.last_used_ms < MIN_EVICTION_MS:
+            of_consumers = (each for each in self._sessions.values() if each.awake is None)
+            oldest = next(of_consumers, None) if is_for_follower else None
+        if oldest is None:
             return False
         self._remove(oldest.id)
         self.evicted += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+import replica_world
 from replica_world import LAG_MS, ReplicaWorld
 
 from ottla.errors import ErrorCode
@@ -19,6 +20,7 @@ from ottla.replication.replica_requests import (
     NOTE_AS_CAUGHT_UP_MS,
     PartitionAppendResult,
 )
+from ottla.server.fetch_session import FetchSessionCache
 from ottla.structs import LeaderAndIsr, StopReplicaPartition, TopicPartition
 
 COUNT = 40
@@ -100,10 +102,19 @@ def test_produce_to_one_of_many_partitions_reads_no_others(world, calls):
     assert calls["on_follower_fetch"] < COUNT
 
 
-def test_followers_of_more_partitions_than_a_request_may_name_copy_all(settings, monkeypatch):
+def without_room(runtime, max_sessions, *others):
+    return FetchSessionCache(runtime, 0, *others)
+
+
+@pytest.mark.parametrize("has_sessions", [True, False])
+def test_followers_of_more_partitions_than_a_request_may_name_copy_all(
+    settings, monkeypatch, has_sessions
+):
     """After a start, and after an election, when they ask where epochs end."""
     for module in (fetcher, follower_session):
         monkeypatch.setattr(module, "NAMED_AT_ONCE", 7)
+    if not has_sessions:
+        monkeypatch.setattr(replica_world, "FetchSessionCache", without_room)
     world = ReplicaWorld(settings=settings)
     try:
         for topic_partition in PARTITIONS:

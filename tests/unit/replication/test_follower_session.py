@@ -68,6 +68,21 @@ def test_session_that_was_not_granted_names_everything_again():
     assert ask(session, {T0: wanted()}) == (0, 0, [0], [])
 
 
+@pytest.mark.parametrize("count", range(1, 12))
+def test_partitions_have_their_turns_where_no_session_is_granted(monkeypatch, count):
+    """None is named a second time before all others were named once."""
+    monkeypatch.setattr(follower_session, "NAMED_AT_ONCE", 3)
+    partitions = {TopicPartition("t", number): wanted() for number in range(count)}
+    session, named = FollowerSession(), []
+    for _ in range(count):
+        request = FetchRequest(topics=[], forgotten_topics_data=[])
+        session.fill(request, partitions, partitions, FetchRequest.max_version)
+        session.accept(FetchResponse(session_id=0))
+        named += [p.partition for topic in request.topics for p in topic.partitions]
+
+    assert named == (list(range(count)) * len(named))[: len(named)]
+
+
 def answer(session_id, *partitions, topic_id=ID, error=0):
     """What the leader answers for these partitions; their topic goes by its id."""
     data = [PartitionData(partition_index=index, error_code=error) for index in partitions]

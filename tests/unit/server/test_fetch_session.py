@@ -410,6 +410,19 @@ def test_follower_is_served_what_may_have_news(cache, runtime):
     assert indexes(cache.context_for(follow(full.session_id, 4, partitions=()), OLD)) == [0, 1]
 
 
+def test_follower_has_a_session_however_many_consumers_have_one(cache):
+    """Without one it names all of its partitions each time; a consumer names few."""
+    consumers = [cache.context_for(request(), OLD).session_id for _ in range(2)]
+    followers = [cache.context_for(follow(), OLD).session_id for _ in range(3)]
+
+    assert [each > 0 for each in followers] == [True, True, False]
+    assert (len(cache), cache.evicted) == (2, 2)
+    for gone in consumers:
+        answered = cache.context_for(request(gone, 1, ()), OLD)
+        assert answered.error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert cache.context_for(follow(followers[0], 1, partitions=()), OLD).error is ErrorCode.NONE
+
+
 def test_partition_that_a_follower_adds_or_forgets_is_looked_at_or_not(cache, runtime):
     """At once, also between the times at which all are."""
     runtime.clock.advance(10 * NOTE_AS_CAUGHT_UP_MS)
