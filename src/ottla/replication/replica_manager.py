@@ -154,6 +154,12 @@ class ReplicaManager:
             if partition.leadership is not None:
                 partition.leadership.maybe_shrink()
 
+    def on_brokers_changed(self) -> None:
+        """Other brokers live now than before: no request waits for a replica that is gone."""
+        for topic_partition in self.delayed.produces.watched_keys():
+            self._look_again(topic_partition)
+        self.delayed.delete_records.check_all()
+
     def _on_progress(self, topic_partition: TopicPartition) -> None:
         """A high watermark has risen, on this leader or by an answer to this follower."""
         partition = self.partitions.get(topic_partition)
@@ -307,7 +313,8 @@ class ReplicaManager:
             return partition
         return None
 
-    def _on_flushed(self, topic_partition: TopicPartition) -> None:
+    def _look_again(self, topic_partition: TopicPartition) -> None:
+        """Its log was flushed, or a replica that it waits for may be gone."""
         self.fetchers.on_flushed(topic_partition)
         partition = self.partitions.get(topic_partition)
         leadership = None if partition is None else partition.leadership
@@ -454,7 +461,7 @@ class ReplicaManager:
         log = logs.get_or_create_log(tp, state.topic_id, is_new=state.is_new)
         self.offline_partitions.discard(tp)
         partition = Partition(tp, log, self.broker_id, self.stats.join(tp.topic))
-        log.flusher.on_flushed = partial(self._on_flushed, tp)
+        log.flusher.on_flushed = partial(self._look_again, tp)
         self.partitions[tp] = partition
         return partition
 

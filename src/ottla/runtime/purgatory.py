@@ -170,9 +170,13 @@ class DelayedOperationPurgatory(Generic[K]):
             self._sweep(key)
         return is_left
 
+    def watched_keys(self) -> list[K]:
+        """The keys that some operation may wait for."""
+        return list(self._watchers)
+
     def check_all(self) -> None:
         """Try each operation once, whatever it waits for."""
-        self.check(list(self._watchers))
+        self.check(self.watched_keys())
 
     def cancel_for_key(self, key: K) -> list[DelayedOperation]:
         """Take the operations that still wait out of the list of `key`, and return them."""

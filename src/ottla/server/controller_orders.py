@@ -218,6 +218,7 @@ class ControllerOrders:
     ) -> Order:
         """A topic is never seen in part: a slice ends with a topic."""
         self._check_epoch(controller_epoch)
+        lived = self.cache.brokers.keys()
         gone = list(update.deleted_topics)
         self._delete_without_a_role(gone)
         if update.is_full:
@@ -233,6 +234,8 @@ class ControllerOrders:
         self._show(part, update, gone if is_first else ())
         self.cache.is_complete |= update.is_full
         self.cache.controller_id = controller_id
+        if self.cache.brokers.keys() != lived:
+            self.replica_manager.on_brokers_changed()
         self._coordinators.on_topics_deleted(gone, is_full=update.is_full)
         on_done({})
 

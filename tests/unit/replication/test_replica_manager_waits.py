@@ -7,6 +7,7 @@ from replica_world import LAG_MS, T0, TOPIC_ID, ReplicaWorld
 
 from ottla.errors import ErrorCode
 from ottla.replication.delayed_fetch import DelayedFetch
+from ottla.replication.partition_leader import RETRY_BACKOFF_MS
 from ottla.replication.replica_requests import (
     ACKS_LEADER,
     FetchParams,
@@ -108,6 +109,40 @@ def test_what_the_controllers_answers_commit_is_acknowledged_without_another_req
         world.heal()
         world.advance(3_000)
         assert set(world.states[T0].leader_and_isr.isr) == {1, 2, 3}
+
+
+def test_deletion_does_not_wait_for_a_replica_whose_broker_is_gone(world):
+    """The controller may shrink the in-sync replicas before it says which brokers live."""
+    world.append(1, b"a", b"b")
+    world.cut_off(3)
+    answers = delete(world, 1)
+    world.advance(1_000)
+    assert answers == []
+    world.kill(3)
+    world.elect(1, isr=(1, 2))
+    world.brokers[1].manager.on_brokers_changed()
+
+    assert answers == [{T0: (1, ErrorCode.NONE)}]
+
+
+def test_produce_does_not_wait_for_a_replica_that_will_not_get_in_sync(world):
+    """It had caught up with the others, and is gone; no other request comes along."""
+    world.answers_isr_changes = False
+    world.elect(1, isr=(1,))
+    world.kill(2)
+    world.advance(500)
+    *_, (_, _, _, refuse) = world.isr_changes
+    refuse(ErrorCode.INELIGIBLE_REPLICA)
+    world.cut_off(3)
+    world.advance(RETRY_BACKOFF_MS)
+    answers = world.append(1, b"a", timeout_ms=60_000)
+    world.advance(1_000)
+    assert answers == []
+    world.kill(3)
+    world.brokers[1].manager.on_brokers_changed()
+    world.run()
+
+    assert errors(answers) == [ErrorCode.NONE]
 
 
 def test_followers_hear_with_their_next_fetch_that_records_are_deleted(world):

@@ -39,6 +39,7 @@ from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,
+    BrokerEndPoints,
     LeaderAndIsr,
     MetadataUpdate,
     Node,
@@ -65,6 +66,7 @@ class Replicas:
         self.led = []
         self.stopped = []
         self.put_away = []
+        self.live = []
         self.error = ErrorCode.NONE
 
     def all_logs(self):
@@ -87,6 +89,9 @@ class Replicas:
 
     def when_deletions_are_noted(self, go_on):
         go_on()
+
+    def on_brokers_changed(self):
+        self.live.append(sorted(self.cache.brokers))
 
 
 class Coordinator:
@@ -114,7 +119,7 @@ class World:
             coordinator={OFFSETS: self.groups, "__transaction_state": Coordinator()}.get,
             on_topics_deleted=self.groups.on_topics_deleted,
         )
-        self.cache = MetadataCache("cluster")
+        self.cache = self.replicas.cache = MetadataCache("cluster")
         self.turns = deque()
         scheduler = SimpleNamespace(call_soon=self.turns.append)
         self.orders = ControllerOrders(self.replicas, self.cache, coordinators, scheduler)
@@ -338,6 +343,15 @@ def test_old_form_of_update_metadata_is_read(world):
     assert world.cache.controller_id == 3
     assert world.cache.leader(TopicPartition("t", 0)) == 2
     assert world.cache.alive_brokers("PLAINTEXT") == [Node(2, "h", 9)]
+
+
+def test_replicas_hear_of_brokers_that_come_and_go(world):
+    """Once the metadata say so; not of each update."""
+    for ids in ([1, 2], [1, 2], [2, 1], [1], [1, 3]):
+        update = MetadataUpdate([], [BrokerEndPoints(each, 1, ()) for each in ids])
+        world.orders.update_metadata(1, 5, update, lambda done: None, pytest.fail)
+
+    assert world.replicas.live == [[1, 2], [1], [1, 3]]
 
 
 def test_coordinator_follows_the_leadership_of_its_partitions(world):
