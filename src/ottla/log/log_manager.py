@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -27,8 +27,13 @@ from ottla.log.log import Log
 from ottla.log.log_dir import LogDir, MetaProperties, with_fewest_logs
 from ottla.log.log_files import MOVE_MARK, deleted_dir_name, stray_dir_name
 from ottla.log.log_loader import DirContents, LogLoader
-from ottla.log.log_retention import delete_old_segments
-from ottla.log.log_truncation import drops, truncate_fully_and_start_at, truncate_to
+from ottla.log.log_retention import retain
+from ottla.log.log_truncation import (
+    drops,
+    producers_before,
+    truncate_fully_and_start_at,
+    truncate_to,
+)
 from ottla.log.offset_checkpoint import OffsetCheckpoint
 from ottla.log.producer_state_manager import EXPIRED_AT_ONCE
 from ottla.log.recovery import load_log
@@ -290,7 +295,12 @@ class LogManager:
             raise ConfigError(f"log.dirs={','.join(self.config.log_dirs)}: none can be used")
         config, every = self.config, self.runtime.scheduler.call_every
         self._timers = [
-            every(config.log_retention_check_interval_ms, self.delete_old_segments),
+            PeriodicWork(
+                self.runtime,
+                config.log_retention_check_interval_ms,
+                self.delete_old_segments,
+                "the retention of logs",
+            ),
             every(
                 max(1, config.log_flush_offset_checkpoint_interval_ms),
                 self._probe_dirs,
@@ -529,7 +539,11 @@ class LogManager:
             before = log.log_start_offset
             await self._lower_recovery_point(log, offset)
             if is_wanted():
-                truncate_to(log, offset)
+                producers = self.runtime.slices.begin(producers_before(log, offset))
+                if isinstance(producers, Coroutine):
+                    producers = await producers
+                if is_wanted():
+                    truncate_to(log, offset, producers)
             if log.log_start_offset < before:
                 await self.checkpoints.lower_log_start(log)
 
@@ -579,19 +593,9 @@ class LogManager:
         for attachment in self.attached:
             attachment.update_config(config)
 
-    def delete_old_segments(self) -> int:
-        """Apply retention to every log, and free the indexes of closed segments."""
-        now_ms = self.runtime.clock.now_ms()
-        count = 0
-        for log in self._logs.values():
-            try:
-                log.release_memory()
-                count += delete_old_segments(log, now_ms)
-            except KafkaError as error:
-                logger.warning("Retention of %s: %s", log.topic_partition, error)
-            except Exception:
-                logger.exception("Retention of %s has failed", log.topic_partition)
-        return count
+    def delete_old_segments(self) -> Work[int]:
+        """Apply retention to every log, in slices; returns how many segments were deleted."""
+        return retain(list(self._logs.values()), self.runtime.clock.now_ms())
 
     def remove_expired_producers(self) -> Work[None]:
         """Forget the producers that stopped writing long ago, in slices."""

@@ -7,10 +7,12 @@ watermark; the segment behind the last one that goes is the log's new start.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from ottla.errors import KafkaError
 from ottla.log.log_segment import LogSegment
+from ottla.runtime.scheduler import Work
 from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -20,6 +22,26 @@ logger = logging.getLogger(__name__)
 
 Predicate = Callable[[LogSegment, int], bool]
 """Given a segment and the offset behind it, whether it may go."""
+
+SEGMENTS_IN_A_SLICE: Final = 1_000
+
+
+def retain(logs: Iterable[Log], now_ms: int) -> Work[int]:
+    """Delete the old segments of all logs, and free the indexes of closed ones, in slices."""
+    count = seen = 0
+    for log in logs:
+        seen += len(log.segments)
+        try:
+            log.release_memory()
+            count += delete_old_segments(log, now_ms)
+        except KafkaError as error:
+            logger.warning("Retention of %s: %s", log.topic_partition, error)
+        except Exception:
+            logger.exception("Retention of %s has failed", log.topic_partition)
+        if seen >= SEGMENTS_IN_A_SLICE:
+            seen = 0
+            yield
+    return count
 
 
 def delete_old_segments(log: Log, now_ms: int) -> int:

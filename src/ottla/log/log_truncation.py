@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from ottla.log.recovery import restore_producers
 from ottla.log.segments import Segments
+from ottla.runtime.scheduler import Work, at_once
 
 if TYPE_CHECKING:
     from ottla.log.log import Log
+    from ottla.log.producer_state_manager import ProducerStateManager
 
 
 logger = logging.getLogger(__name__)
@@ -27,8 +29,28 @@ def drops(log: Log, offset: int) -> bool:
     return offset < log.log_end_offset or is_emptied
 
 
-def truncate_to(log: Log, offset: int) -> None:
-    """Drop everything from an offset on; a batch that holds it goes as a whole."""
+def producers_before(log: Log, offset: int) -> Work[ProducerStateManager | None]:
+    """The producers as a cut at an offset leaves them, read in slices; the log stays as it is.
+
+    None if the log has changed in a pause: then the cut reads them without one.
+    """
+    log.check_available()
+    before = log.segments, log.dir, log.log_end_offset
+    producers = log.producer_state_manager.with_same_snapshots()
+    try:
+        yield from restore_producers(producers, log.segments, offset)
+    except OSError as error:
+        if log.is_available and before == (log.segments, log.dir, log.log_end_offset):
+            raise log.log_dir.refused(error, f"truncation of {log.topic_partition}") from error
+    is_same = before == (log.segments, log.dir, log.log_end_offset)
+    return producers if is_same else None
+
+
+def truncate_to(log: Log, offset: int, producers: ProducerStateManager | None = None) -> None:
+    """Drop everything from an offset on; a batch that holds it goes as a whole.
+
+    `producers` are what `producers_before` has found, with nothing changed since.
+    """
     log.check_available()
     if not drops(log, offset):
         # An epoch without records is dropped all the same: its leader may be of the past.
@@ -37,7 +59,10 @@ def truncate_to(log: Log, offset: int) -> None:
     logger.info("%s: truncating to offset %d", log.topic_partition, offset)
     with _all_or_offline(log):
         log.producer_state_manager.delete_snapshots(lambda snapshot: snapshot > offset)
-        restore_producers(log.producer_state_manager, log.segments, offset)
+        if producers is None:
+            at_once(restore_producers(log.producer_state_manager, log.segments, offset))
+        else:
+            log.producer_state_manager.take_over(producers)
         if offset <= log.log_start_offset:
             _drop_behind_first(log)
             if log.producer_state_manager.producers:

@@ -376,6 +376,14 @@ class ProducerStateManager:
             entry[0] for entry in parsed if entry is not None and entry[1:] == (SNAPSHOT_SUFFIX, "")
         )
 
+    def with_same_snapshots(self) -> ProducerStateManager:
+        """One that knows no producer yet, for another moment of the same log."""
+        other = ProducerStateManager(
+            self._disk, self.topic_partition, self.directory, self.expiration_ms
+        )
+        other._snapshot_offsets = list(self._snapshot_offsets)
+        return other
+
     def snapshot_path(self, offset: int) -> str:
         return segment_path(self.directory, offset, SNAPSHOT_SUFFIX)
 
@@ -428,6 +436,13 @@ class ProducerStateManager:
             if self._disk.exists(path):
                 self._disk.unlink(path)
             self._snapshot_offsets.remove(offset)
+
+    def take_over(self, other: ProducerStateManager) -> None:
+        """Know what the other one has read of the same log, and nothing else."""
+        self._restore(other.producers, other.end_offset)
+        readable = frozenset(other._snapshot_offsets)
+        self._snapshot_offsets = [each for each in self._snapshot_offsets if each in readable]
+        self.ongoing_txns, self.unreplicated_txns = other.ongoing_txns, other.unreplicated_txns
 
     def _restore(self, producers: dict[int, ProducerStateEntry], offset: int) -> None:
         self.producers, self._image = producers, None

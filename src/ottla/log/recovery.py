@@ -40,7 +40,7 @@ from ottla.log.log_files import (
     parse_segment_name,
     segment_path,
 )
-from ottla.log.log_segment import LogSegment
+from ottla.log.log_segment import HEADERS_IN_A_SLICE, LogSegment
 from ottla.log.offset_checkpoint import CorruptCheckpointError
 from ottla.log.offset_index import MAX_OFFSET, MAX_RELATIVE_OFFSET
 from ottla.log.producer_state_entry import RETAINED_BATCHES, BatchMetadata
@@ -49,6 +49,7 @@ from ottla.log.segment_files import sync_files
 from ottla.log.segments import Segments
 from ottla.record.record_batch import CorruptRecordError, RecordBatch
 from ottla.runtime import Disk
+from ottla.runtime.scheduler import Work, at_once
 from ottla.structs import NO_EPOCH, TopicPartition, Value, field
 
 logger = logging.getLogger(__name__)
@@ -63,27 +64,36 @@ WINDOW_INDEX_ENTRIES: Final = 128
 """Each index entry stands for at least one batch and for index.interval.bytes of log."""
 
 
-def restore_producers(manager: ProducerStateManager, segments: Segments, end_offset: int) -> None:
-    """Bring the state to that of all batches before `end_offset`, without one that holds it."""
+def restore_producers(
+    manager: ProducerStateManager, segments: Segments, end_offset: int
+) -> Work[None]:
+    """Bring the state to that of all batches before `end_offset`, without one that holds it.
+
+    A segment may have a million of them: the work pauses where it has read many headers.
+    """
     manager.load_snapshot(segments.first.base_offset, end_offset)
     _remember_older_batches(manager, segments)
     for segment in segments.since(manager.end_offset):
         if segment.base_offset >= end_offset:
             break
         try:
-            _replay_segment(manager, segment, end_offset)
+            yield from _replay_segment(manager, segment, end_offset)
         except CorruptRecordError as error:
             logger.warning("Producers of %s are not known: %s", segment.path, error.message)
     manager.end_offset = end_offset
 
 
-def _replay_segment(manager: ProducerStateManager, segment: LogSegment, end_offset: int) -> None:
-    for position, batch in segment.headers_from(manager.end_offset):
+def _replay_segment(
+    manager: ProducerStateManager, segment: LogSegment, end_offset: int
+) -> Work[None]:
+    for number, (position, batch) in enumerate(segment.headers_from(manager.end_offset), 1):
         if batch.last_offset >= end_offset:
             break
         if batch.base_offset >= manager.end_offset:
             whole = read_batch(segment.file, position, batch) if batch.is_control else batch
             manager.replay(whole)
+        if not number % HEADERS_IN_A_SLICE:
+            yield
 
 
 def _remember_older_batches(manager: ProducerStateManager, segments: Segments) -> None:
@@ -216,7 +226,7 @@ class _LogLoader:
         segments = Segments(self.segments)
         segments.active.load_tail()
         if self.producers.end_offset != self.end_offset:
-            restore_producers(self.producers, segments, self.end_offset)
+            at_once(restore_producers(self.producers, segments, self.end_offset))
         self._drop_stray_snapshots()
         self._mend_epochs(has_epochs, start_offset)
         for segment in self.segments[:-1]:
@@ -399,7 +409,7 @@ class _LogLoader:
         self._expect(unflushed[0].base_offset)
         # The checkpoint may be older than the last truncation: the batches decide.
         self.epochs.truncate_from_end(self.end_offset)
-        restore_producers(self.producers, Segments(self.segments), self.end_offset)
+        at_once(restore_producers(self.producers, Segments(self.segments), self.end_offset))
         size = self.source.bytes_to_scan = sum(segment.size for segment in unflushed)
         for index, segment in enumerate(unflushed):
             if self.end_offset < segment.base_offset and not self._bridges_gap(segment):
@@ -544,7 +554,7 @@ def rebuild_txn_indexes(
         except CorruptIndexError as error:
             logger.warning("Rebuilding %s: %s", segment.txn_index.path, error)
             try:
-                _rebuild(log_dir, segments, producers, segment)
+                _rebuild(segments, producers, segment)
             except CorruptRecordError as damage:
                 raise KafkaError.of(
                     ErrorCode.KAFKA_STORAGE_ERROR, f"{error}; {damage.message}"
@@ -553,17 +563,10 @@ def rebuild_txn_indexes(
                 raise log_dir.failed(failure, f"read of {producers.topic_partition}") from failure
 
 
-def _rebuild(
-    log_dir: LogDir, segments: Segments, known: ProducerStateManager, segment: LogSegment
-) -> None:
+def _rebuild(segments: Segments, known: ProducerStateManager, segment: LogSegment) -> None:
     """Replay the segment, beginning with the transactions that are open where it begins."""
-    manager = ProducerStateManager(
-        log_dir.disk, known.topic_partition, known.directory, known.expiration_ms
-    )
-    manager.find_snapshots(
-        [path.rpartition("/")[2] for path in map(known.snapshot_path, known.snapshot_offsets)]
-    )
-    restore_producers(manager, segments, segment.base_offset)
+    manager = known.with_same_snapshots()
+    at_once(restore_producers(manager, segments, segment.base_offset))
     found = []
     for position, header in segment.headers_from(segment.base_offset):
         batch = read_batch(segment.file, position, header) if header.is_control else header

@@ -129,7 +129,7 @@ class LogStory:
             offset = self.chance.randint(log.log_start_offset, log.log_end_offset)
             self.promise(log, start=offset)
             log.maybe_increment_log_start_offset(offset)
-            self.world.manager.delete_old_segments()
+            at_once(self.world.manager.delete_old_segments())
 
     def truncate(self) -> None:
         if log := self.some_log():

@@ -23,6 +23,7 @@ from ottla.log.log_truncation import truncate_fully_and_start_at, truncate_to
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.batch_builder import build_end_transaction_marker
 from ottla.record.control_record import ControlRecordType, EndTransactionMarker
+from ottla.runtime.scheduler import at_once
 from ottla.structs import TopicPartition
 from ottla.testing import MemoryDisk, mock_runtime
 
@@ -203,13 +204,13 @@ def restart_elsewhere(world: LogWorld) -> None:
 
 def restart_in_the_past(world: LogWorld) -> None:
     world.log().maybe_increment_log_start_offset(20)
-    world.manager.delete_old_segments()
+    at_once(world.manager.delete_old_segments())
     truncate_fully_and_start_at(world.log(), 3)
 
 
 def retain(world: LogWorld) -> None:
     world.configure(retention_bytes=500)
-    world.manager.delete_old_segments()
+    at_once(world.manager.delete_old_segments())
     world.runtime.advance(3000)
 
 

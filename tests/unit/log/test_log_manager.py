@@ -14,7 +14,9 @@ from ottla.log import log_loader
 from ottla.log.log_dir import MetaProperties
 from ottla.log.log_files import DELETE_DIR_SUFFIX
 from ottla.log.log_manager import LogManager
+from ottla.log.log_retention import SEGMENTS_IN_A_SLICE
 from ottla.log.offset_checkpoint import OffsetCheckpoint
+from ottla.runtime.scheduler import at_once
 from ottla.structs import NO_UUID, TopicPartition
 from ottla.testing import mock_runtime
 from ottla.testing.memory_disk import MemoryDisk
@@ -395,7 +397,7 @@ def test_start_offset_of_a_whole_segment_needs_no_checkpoint(world: LogWorld):
     world.append_many(60)
     log = world.log()
     log.maybe_increment_log_start_offset(log.segments.base_offsets[2])
-    world.manager.delete_old_segments()
+    at_once(world.manager.delete_old_segments())
     world.runtime.advance(60_000)
 
     assert checkpoint(world, "log-start-offset-checkpoint") == {}
@@ -440,7 +442,7 @@ def test_retention_gives_memory_back(world: LogWorld):
     """Indexes of closed segments are read again when they are needed."""
     world.append_many(60)
     world.runtime.scheduler.run_ready()
-    world.manager.delete_old_segments()
+    at_once(world.manager.delete_old_segments())
     first = world.log().segments.first
 
     assert first.offset_index._entries is None
@@ -597,5 +599,24 @@ def test_retention_of_one_log_keeps_no_other_back(world: LogWorld, caplog, monke
         lambda segment: 1 // (segment.directory != world.log().dir),
     )
 
-    assert world.manager.delete_old_segments() == 1
+    assert at_once(world.manager.delete_old_segments()) == 1
     assert "Retention of topic-0 has failed" in caplog.text
+
+
+def test_retention_of_many_logs_pauses_and_leaves_alone_what_changes_then(world: LogWorld):
+    """Others run in its pauses: a log may be deleted, or get a longer retention."""
+    world.configure(retention_ms=1000, segment_bytes=100)
+    for partition in range(4):
+        for _ in range(SEGMENTS_IN_A_SLICE // 2):
+            log = world.log(partition)
+            log.append_as_leader(memoryview(bytearray(new_batch(b"x"))), 0, now_ms=NOW_MS)
+            log.update_high_watermark(log.log_end_offset)
+    world.runtime.clock.advance(5000)
+    work = world.manager.delete_old_segments()
+    next(work)
+    assert [world.log(each).log_start_offset > 0 for each in range(4)] == [True, True, False, False]
+    world.manager.delete_log(TopicPartition("topic", 2))
+    world.configure(retention_ms=-1)
+
+    assert at_once(work) == SEGMENTS_IN_A_SLICE
+    assert world.log(3).log_start_offset == 0

@@ -16,6 +16,7 @@ from ottla.log.log_retention import delete_old_segments
 from ottla.record.memory_records import batches
 from ottla.record.record_batch import assign_offset
 from ottla.runtime import LocalDisk, Runtime
+from ottla.runtime.scheduler import at_once
 from ottla.testing import mock_runtime
 
 
@@ -61,7 +62,7 @@ def test_memory_does_not_grow_with_the_data(tmp_path: Path):
         for offset in range(0, log.log_end_offset, 7):
             log.read(offset, 300_000, max_offset=log.log_end_offset, min_one_message=True)
         world.runtime.scheduler.run_ready()
-        world.manager.delete_old_segments()
+        at_once(world.manager.delete_old_segments())
 
     write_and_read(100)
     tracemalloc.start()

@@ -6,6 +6,7 @@ import pytest
 from log_world import NOW_MS, LogWorld, numbers, read_all, values
 
 from ottla.log.log_retention import breached, delete_old_segments
+from ottla.runtime.scheduler import at_once
 
 HOUR_MS = 3_600_000
 
@@ -182,7 +183,7 @@ def test_failing_disk_ends_retention_and_the_directory(world: LogWorld):
     log = world.log()
     log.maybe_increment_log_start_offset(30)
     world.disk.fail("rename")
-    world.manager.delete_old_segments()
+    at_once(world.manager.delete_old_segments())
 
     assert log.log_dir.is_offline
     assert retain(world) == 0

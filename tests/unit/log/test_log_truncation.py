@@ -6,11 +6,22 @@ import errno
 from contextlib import suppress
 
 import pytest
-from log_world import LogWorld, numbers, parts_of_live, read_all, values, write_eventfully
+from log_world import (
+    PARTITION,
+    LogWorld,
+    numbers,
+    parts_of_live,
+    read_all,
+    values,
+    write_eventfully,
+)
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log import recovery
 from ottla.log.log import Log
-from ottla.log.log_truncation import truncate_fully_and_start_at, truncate_to
+from ottla.log.log_truncation import producers_before, truncate_fully_and_start_at, truncate_to
+from ottla.log.recovery import restore_producers
+from ottla.runtime.scheduler import at_once
 
 
 def parts_without_empty_end(log: Log) -> dict[str, object]:
@@ -257,6 +268,93 @@ def test_batch_that_holds_the_cut_may_be_sent_again(start):
     info = world.append(*numbers(40, 50), base_sequence=40, **header)
 
     assert info.first_offset == 45
+
+
+def producers_of(log: Log) -> object:
+    """All that is known of the producers, and the same read once more from the files."""
+    read = log.producer_state_manager.with_same_snapshots()
+    at_once(restore_producers(read, log.segments, log.log_end_offset))
+    return [
+        (each.producers, each.ongoing_txns, each.unreplicated_txns, each.end_offset)
+        for each in (log.producer_state_manager, read)
+    ]
+
+
+@pytest.mark.parametrize("offset", range(30, 100, 6))
+@pytest.mark.parametrize("headers", [1, 3, 1000])
+def test_producers_are_read_in_slices_before_the_log_is_cut(eventful, monkeypatch, headers, offset):
+    """A segment may have a million batches; nobody waits for that."""
+    monkeypatch.setattr(recovery, "HEADERS_IN_A_SLICE", headers)
+    log = eventful.log()
+    snapshots = log.producer_state_manager.snapshot_offsets
+    left = offset - max(each for each in (0, *snapshots) if each <= offset)
+    turns = len(list(producers_before(log, offset)))
+    eventful.runtime.scheduler.run(eventful.manager.truncate(log, offset))
+
+    assert log.log_end_offset == offset
+    assert turns == left // headers
+    known, read = producers_of(log)
+    assert known == read
+
+
+def retain(world: LogWorld) -> None:
+    world.configure(retention_bytes=world.log().size_in_bytes // 2)
+    assert at_once(world.manager.delete_old_segments())
+
+
+def delete(world: LogWorld) -> None:
+    world.manager.delete_log(PARTITION)
+
+
+def append(world: LogWorld) -> None:
+    world.append(b"more")
+
+
+@pytest.mark.parametrize("change", [retain, delete, append])
+def test_cut_of_a_log_that_changes_while_its_producers_are_read(eventful, monkeypatch, change):
+    """What was read of it before does not count."""
+    monkeypatch.setattr(recovery, "HEADERS_IN_A_SLICE", 1)
+    log = eventful.log()
+    offset = log.log_end_offset - 2
+    work = producers_before(log, offset)
+    next(work)
+    change(eventful)
+
+    if log.is_deleted:
+        with pytest.raises(KafkaError):
+            truncate_to(log, offset, at_once(work))
+        return
+    assert at_once(work) is None
+    truncate_to(log, offset)
+    known, read = producers_of(log)
+    assert known == read
+
+
+def test_cut_that_is_not_wanted_after_a_pause_is_none(eventful, monkeypatch):
+    """The replica has become the leader while its log was read."""
+    monkeypatch.setattr(recovery, "HEADERS_IN_A_SLICE", 1)
+    log, answers = eventful.log(), iter([True, False])
+    before = log.log_end_offset
+    cut = eventful.manager.truncate(log, before - 2, lambda: next(answers))
+    eventful.runtime.scheduler.run(cut)
+
+    assert log.log_end_offset == before
+
+
+@pytest.mark.parametrize("is_offline", [False, True])
+def test_error_while_producers_are_read_leaves_the_log_as_it_is(eventful, is_offline):
+    """Nothing was cut yet, so that one which passes ends no directory."""
+    log = eventful.log()
+    before, offset = log.log_end_offset, log.log_end_offset - 2
+    eventful.disk.fail("read_bytes", "*.snapshot", error=errno.EIO if is_offline else errno.EMFILE)
+    with pytest.raises(KafkaError) as caught:
+        eventful.runtime.scheduler.run(eventful.manager.truncate(log, offset))
+
+    assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.log_dir.is_offline, log.log_end_offset) == (is_offline, before)
+    if not is_offline:
+        eventful.runtime.scheduler.run(eventful.manager.truncate(log, offset))
+        assert log.log_end_offset == offset
 
 
 def test_start_that_was_taken_back_is_on_disk(eventful: LogWorld):

@@ -9,6 +9,7 @@ from log_world import LogWorld, numbers, read_all, values
 
 from ottla.errors import KafkaError
 from ottla.log.log_truncation import truncate_to
+from ottla.runtime.scheduler import at_once
 
 OPERATIONS = ["open", "pwrite", "truncate", "rename", "unlink", "replace", "fsync", "fsync_dir"]
 
@@ -25,7 +26,7 @@ def live(world: LogWorld, progress: list[int]) -> None:
             world.runtime.scheduler.run_ready()
             progress[1] = world.log().recovery_point
     world.log().maybe_increment_log_start_offset(15)
-    world.manager.delete_old_segments()
+    at_once(world.manager.delete_old_segments())
     world.manager.checkpoints.write_log_start_offsets()
     world.runtime.advance(2000)
     world.stop()

@@ -25,6 +25,7 @@ from ottla.log.recovery import (
     load_log,
     restore_producers,
 )
+from ottla.runtime.scheduler import at_once
 
 DIRECTORY = f"{DIR}/{PARTITION}"
 
@@ -262,7 +263,7 @@ def test_swap_without_batches_takes_the_place_of_its_segment(eventful: LogWorld)
 def restored(log: Log, end_offset: int) -> ProducerStateManager:
     manager = ProducerStateManager(log.log_dir.disk, PARTITION, log.dir, 10**9)
     manager.find_snapshots(log.log_dir.disk.list_dir(log.dir))
-    restore_producers(manager, log.segments, end_offset)
+    at_once(restore_producers(manager, log.segments, end_offset))
     return manager
 
 

@@ -437,7 +437,7 @@ def test_compact_and_delete_go_together(compacted):
     compacted.runtime.advance(20_000)
     compacted.put((b"a", b"1"))
     compacted.put((b"a", b"2"))
-    compacted.manager.delete_old_segments()
+    at_once(compacted.manager.delete_old_segments())
     compacted.roll_and_clean()
 
     assert compacted.pairs() == [(2, b"a", b"2")]

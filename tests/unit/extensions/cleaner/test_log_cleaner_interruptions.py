@@ -7,6 +7,7 @@ from cleaner_world import CleanerWorld
 from log_world import values
 
 from ottla.log.log_truncation import truncate_to
+from ottla.runtime.scheduler import at_once
 from ottla.structs import TopicPartition
 
 SLOW = {"log.cleaner.io.max.bytes.per.second": "100"}
@@ -75,7 +76,7 @@ def test_retention_ends_the_round(compacted):
     """Segments that are deleted meanwhile do not come back."""
     log = compacted.log()
     log.maybe_increment_log_start_offset(10)
-    compacted.manager.delete_old_segments()
+    at_once(compacted.manager.delete_old_segments())
     start = log.segments.first.base_offset
     compacted.runtime.advance(LONG_MS)
 
