@@ -40,13 +40,14 @@ from ottla.log.log_files import (
     parse_segment_name,
     segment_path,
 )
-from ottla.log.log_segment import HEADERS_IN_A_SLICE, LogSegment
+from ottla.log.log_segment import LogSegment
 from ottla.log.offset_checkpoint import CorruptCheckpointError
 from ottla.log.offset_index import MAX_OFFSET, MAX_RELATIVE_OFFSET
 from ottla.log.producer_state_entry import RETAINED_BATCHES, BatchMetadata
 from ottla.log.producer_state_manager import ProducerStateManager
 from ottla.log.segment_files import sync_files
 from ottla.log.segments import Segments
+from ottla.log.time_search import HEADERS_IN_A_SLICE
 from ottla.record.record_batch import CorruptRecordError, RecordBatch
 from ottla.runtime import Disk
 from ottla.runtime.scheduler import Work, at_once

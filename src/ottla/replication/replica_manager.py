@@ -91,10 +91,8 @@ class ReplicaManager:
         # Partitions of this broker in log directories that have failed, or refused a new log.
         self.offline_partitions: set[TopicPartition] = set()
         self.is_leaving = False
-        """The broker is about to stop: it copies nothing more that it is not in sync with.
-
-        A leader would ask the controller to have it in sync, and wait for it until it is refused.
-        """
+        """The broker is about to stop: it copies nothing that it would get in sync with; a leader
+        would wait for that."""
         self.delayed = DelayedOperations(runtime.scheduler)
         self.stats = ReplicaStats()
         windows = config.replication_quota_window_num, config.replication_quota_window_size_seconds
@@ -397,13 +395,11 @@ class ReplicaManager:
                 self._note_news(partition)
             except KafkaError as error:
                 refused[topic_partition] = DeleteRecordsResult(NO_OFFSET, error.error)
-        keys = list(wanted)
-        operation = DelayedDeleteRecords(timeout_ms, wanted, refused, self._low_watermark, respond)
-        self.delayed.delete_records.try_complete_else_watch(operation, keys)
+        operation = DelayedDeleteRecords(
+            timeout_ms, wanted, refused, lambda tp: self.partition(tp).low_watermark, respond
+        )
+        self.delayed.delete_records.try_complete_else_watch(operation, list(wanted))
         return operation
-
-    def _low_watermark(self, topic_partition: TopicPartition) -> int:
-        return self.partition(topic_partition).low_watermark
 
     def become_leader_or_follower(
         self, states: Sequence[PartitionState], brokers: Mapping[int, Node]
