@@ -57,6 +57,7 @@ from ottla.network.read_ahead import ReadAhead
 from ottla.network.socket_config import SocketConfig
 from ottla.network.traffic import TrafficByListener
 from ottla.network.transport import PlainTransport, Transport, tune_socket
+from ottla.network.unread_answers import UnreadAnswers
 from ottla.runtime import Clock, Runtime
 from ottla.runtime.poller import HALF_CLOSED, READABLE, WRITABLE
 from ottla.runtime.serving_loop import MAX_EVENTS, serving_loop
@@ -117,8 +118,7 @@ def check_size(connection: Connection, max_frame_bytes: Callable[[int], int]) ->
 class Processor:
     """Serves clients: frames come out through `on_request`, answers go in through the connection.
 
-    A frame is valid until `on_request` returns, whenever the answer comes. `complete_delayed` is
-    called once per turn, between the requests and the sending of answers.
+    A frame is valid until `on_request` returns; `complete_delayed` comes before answers are sent.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Processor:
         self._sockets = serving_loop().serve(self.drain)
         self._idle_expiry = idle = IdleExpiry(runtime, config.connections_max_idle_ms)
         self._acceptor = Acceptor(runtime, config, self._sockets, self.admit, idle.quietest)
-        self._read_ahead = ReadAhead(runtime.background)
+        self._read_ahead, self._unread = ReadAhead(runtime.background), UnreadAnswers()
         self._handshakes = Handshakes(
             runtime, self._sockets, config.tls_handshake_timeout_ms, self._acceptor.left
         )
@@ -490,6 +490,7 @@ class Processor:
         elif flushed is FULL:
             connection.muted |= BLOCKED
             self._watch(connection, OUT)
+            self._unread.note(connection)
         elif flushed is COLD:
             connection.muted |= BLOCKED
             self._watch(connection, 0)
