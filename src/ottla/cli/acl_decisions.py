@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.acl_source import AclSource, named, parsed
+from ottla.cli.acl_source import AclSource, named_resources, parsed
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.text_files import read_text
 from ottla.clients.admin.descriptions import ConfigResource
@@ -123,7 +123,7 @@ def asked_resource(arguments: Namespace) -> Resource:
 
     if arguments.cluster:
         return CLUSTER
-    ((type_, name),) = named(arguments)
+    ((type_, name),) = named_resources(arguments)
     return Resource(ResourceType[type_], name)
 
 

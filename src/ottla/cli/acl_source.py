@@ -40,7 +40,7 @@ class AclSource(Protocol):
     ) -> Mapping[AclBindingFilter, list[AclBinding]]: ...
 
 
-def named(arguments: Namespace) -> list[tuple[str, str]]:
+def named_resources(arguments: Namespace) -> list[tuple[str, str]]:
     """The types and names of the resources that the options name, but for the cluster."""
     return [
         (type_, name.strip())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.acl_decisions import explain, test, who_can
-from ottla.cli.acl_source import AclSource, named, open_source, parsed
+from ottla.cli.acl_source import AclSource, named_resources, open_source, parsed
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import (
@@ -232,7 +232,7 @@ def check_question(arguments: Namespace) -> None:
     require(arguments, "--operation")
     if arguments.action == "explain":
         require(arguments, "--principal")
-    if len(named(arguments)) + arguments.cluster != 1:
+    if len(named_resources(arguments)) + arguments.cluster != 1:
         raise UsageError(f"{arguments.action} needs exactly one resource: {ANY_RESOURCE}")
 
 
@@ -356,7 +356,8 @@ def resource_patterns(arguments: Namespace) -> list[ResourcePattern]:
     """The patterns of the resources that the options name."""
     pattern_type = parse_pattern_type(arguments)
     found = [
-        ResourcePattern(ResourceType[type_], name, pattern_type) for type_, name in named(arguments)
+        ResourcePattern(ResourceType[type_], name, pattern_type)
+        for type_, name in named_resources(arguments)
     ]
     if arguments.cluster:
         found.append(ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL))

@@ -324,7 +324,7 @@ class _Reader:
         before = [(each, signal.signal(each, self._stop)) for each in STOP_SIGNALS]
         try:
             quiet_since_ms = looked_ms = self.terminal.now_ms()
-            while not self.stopped and self._wanted() != 0:
+            while not self.stopped and self._records_left() != 0:
                 records = consumer.poll(POLL_MS)
                 now_ms = self.terminal.now_ms()
                 if records:
@@ -347,7 +347,7 @@ class _Reader:
         if not self.count and not consumer.assignment():
             self.terminal.note(f"no partition was assigned within {self.timeout_ms} ms")
 
-    def _wanted(self) -> int | None:
+    def _records_left(self) -> int | None:
         """How many more records are asked for; None for all."""
         return None if self.max_messages is None else max(0, self.max_messages - self.count)
 
@@ -356,7 +356,7 @@ class _Reader:
         printed = 0
         self.terminal.end_silence()
         try:
-            for record in records[: self._wanted()]:
+            for record in records[: self._records_left()]:
                 self._write(record)
                 printed += 1
             self.terminal.raw_out.flush()

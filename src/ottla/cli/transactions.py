@@ -192,7 +192,7 @@ def abort_transaction(admin: Admin, arguments: Namespace, terminal: Terminal) ->
     if arguments.start_offset is not None:
         hanging = _beginning_at(admin, partition, arguments.start_offset)
     else:
-        hanging = _named(partition, arguments)
+        hanging = _hanging_transaction(partition, arguments)
     admin.abort_transaction(hanging)
 
 
@@ -214,7 +214,7 @@ def _beginning_at(admin: Admin, partition: TopicPartition, offset: int) -> Hangi
     raise CommandError(f"no open transaction begins at offset {offset} of partition {partition}")
 
 
-def _named(partition: TopicPartition, arguments: Namespace) -> HangingTransaction:
+def _hanging_transaction(partition: TopicPartition, arguments: Namespace) -> HangingTransaction:
 
     return HangingTransaction(
         partition,

@@ -131,18 +131,22 @@ class VerifiableProducer:
             None if first_ms is None else first_ms + self.events.terminal.now_ms() - self._begun_ms
         )
 
-        def told(metadata: RecordMetadata | None, error: KafkaError | None) -> None:
-            self._told(key, value, metadata, error)
+        def delivered(metadata: RecordMetadata | None, error: KafkaError | None) -> None:
+            self._print_outcome(key, value, metadata, error)
 
         self.sent += 1
         try:
             self.producer.send(
-                self.arguments.topic, value, key=key, timestamp_ms=timestamp_ms, on_delivery=told
+                self.arguments.topic,
+                value,
+                key=key,
+                timestamp_ms=timestamp_ms,
+                on_delivery=delivered,
             )
         except KafkaError as error:
-            told(None, error)
+            delivered(None, error)
 
-    def _told(
+    def _print_outcome(
         self, key: str | None, value: str, metadata: RecordMetadata | None, error: KafkaError | None
     ) -> None:
         if metadata is not None and error is None:
@@ -262,10 +266,10 @@ class VerifiableConsumer:
             """Prints the partitions that the group assigns and revokes."""
 
             def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-                events.print("partitions_revoked", partitions=_named(partitions))
+                events.print("partitions_revoked", partitions=_partition_entries(partitions))
 
             def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-                events.print("partitions_assigned", partitions=_named(partitions))
+                events.print("partitions_assigned", partitions=_partition_entries(partitions))
 
         self.consumer.subscribe([self.arguments.topic], listener=Rebalances())
         while not is_over.is_set() and self.read_records != self.arguments.max_messages:
@@ -323,7 +327,7 @@ class VerifiableConsumer:
             self.events.print("offsets_committed", **facts, success=True)
 
 
-def _named(partitions: Sequence[TopicPartition]) -> list[dict[str, object]]:
+def _partition_entries(partitions: Sequence[TopicPartition]) -> list[dict[str, object]]:
     return [{"topic": each.topic, "partition": each.partition} for each in partitions]
 
 

@@ -238,7 +238,7 @@ class DistributedHerder(Herder):
                     error, member.error = member.error, None
                     raise error
                 if member.needs_join:
-                    with self.group.rebalances.one():
+                    with self.group.rebalances.rebalance():
                         await self._rebalance()
                 await self._reconcile()
             except KafkaError as error:

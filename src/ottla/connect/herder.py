@@ -432,7 +432,7 @@ class Herder(ABC):
         is_known = await self.worker.ask(
             lambda: write(name, config, wanted), f"writing offsets of {name}"
         )
-        return _told(verb, is_known)
+        return _outcome(verb, is_known)
 
     async def _check_stopped(self, name: str) -> None:
         self.config(name)
@@ -566,7 +566,7 @@ def _is_named(plugin: Plugin, word: str) -> bool:
     return word in aliases(plugin.name)
 
 
-def _told(what: str, is_known: bool) -> str:
+def _outcome(what: str, is_known: bool) -> str:
     if is_known:
         return f"The offsets for this connector have been {what} successfully"
     return (

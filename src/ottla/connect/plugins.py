@@ -59,21 +59,26 @@ _KAFKAS_CONVERTERS: Final = {
 _TRANSFORMS: Final = "org.apache.kafka.connect.transforms."
 
 
-def _both(*names: str) -> list[str]:
+def _for_key_and_value(*names: str) -> list[str]:
     """The transforms of keys and of values."""
     return [f"{name}${part}" for name in names for part in ("Key", "Value")]
 
 
 _PLACES_OF_TRANSFORMS: Final = {
     "predicates": ["Filter"],
-    "transforms.envelope": ["DropHeaders", "InsertHeader", "RegexRouter", *_both("HeaderFrom")],
+    "transforms.envelope": [
+        "DropHeaders",
+        "InsertHeader",
+        "RegexRouter",
+        *_for_key_and_value("HeaderFrom"),
+    ],
     "transforms.fields": [
         "ValueToKey",
-        *_both("ExtractField", "Flatten", "HoistField", "InsertField", "ReplaceField"),
+        *_for_key_and_value("ExtractField", "Flatten", "HoistField", "InsertField", "ReplaceField"),
     ],
     "transforms.types": [
         "TimestampRouter",
-        *_both("Cast", "MaskField", "SetSchemaMetadata", "TimestampConverter"),
+        *_for_key_and_value("Cast", "MaskField", "SetSchemaMetadata", "TimestampConverter"),
     ],
 }
 OWN: Final = "ottla.connect.connectors."
@@ -158,7 +163,7 @@ class Plugins:
         if not isinstance(word, str):
             return word
         word = word.strip()
-        known = self._known(group)
+        known = self._places(group)
         place = known.get(word)
         if place is None and word.startswith(OWN):
             place = known.get(word.rpartition(".")[2])  # its file has another name by now
@@ -195,7 +200,7 @@ class Plugins:
 
     # Where they are
 
-    def _known(self, group: str) -> dict[str, str]:
+    def _places(self, group: str) -> dict[str, str]:
         """Every word that stands for a built-in plug-in or an entry point, and its place."""
         known: dict[str, str] = {}
         for name, place in BUILT_IN[group].items():
@@ -219,7 +224,7 @@ class Plugins:
             raise ConfigError(f"{SETTING[group]}={word}: cannot be imported: {error!r}") from error
 
     def _unknown(self, group: str, word: str) -> ConfigError:
-        known = sorted(self._known(group))
+        known = sorted(self._places(group))
         near = get_close_matches(word, known, n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         return ConfigError(

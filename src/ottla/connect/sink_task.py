@@ -109,7 +109,7 @@ class SinkContext(TaskContext, SinkTaskContext):
         return future
 
 
-def _given(behind: Offsets, records: Sequence[SinkRecord]) -> str:
+def _origins(behind: Offsets, records: Sequence[SinkRecord]) -> str:
     """Where the records of a call are from, for an error that names none of them."""
     ends = ", ".join(f"{place} before offset {offset}" for place, offset in behind.items())
     return f"put was given {len(records)} records, of {ends}"
@@ -287,7 +287,7 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
                 self._sink.put(records)
         except Exception as error:
             if not may_succeed_later(error):
-                logger.error("%s: %s", self.id, _given(behind, records))
+                logger.error("%s: %s", self.id, _origins(behind, records))
                 raise
             logger.warning("%s: put is tried again: %s", self.id, error)
             is_first = not self._again

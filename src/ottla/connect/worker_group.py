@@ -59,7 +59,7 @@ class Rebalances:
         """When the last one was completed, by the same clock."""
 
     @contextmanager
-    def one(self) -> Iterator[None]:
+    def rebalance(self) -> Iterator[None]:
         """Around a rebalance; one that raises is not completed."""
         self.began_ms = self._clock.monotonic_ms()
         self.is_under_way = True
@@ -112,7 +112,7 @@ class WorkerGroup:
             self._client,
             self._link,
             consumer_config,
-            self._told,
+            self._protocols,
             self._deal,
             on_change,
             PROTOCOL_TYPE,
@@ -153,7 +153,7 @@ class WorkerGroup:
         self._metadata.close()
         self._client.close()
 
-    def _told(self) -> list[tuple[str, bytes]]:
+    def _protocols(self) -> list[tuple[str, bytes]]:
         offset, _ = self._config_view()
         state = WorkerState(self.url, offset, self.running, self.assignment.delay_ms)
         return [(name, state.encode(VERSIONS[name])) for name in self._offered]

@@ -320,19 +320,19 @@ class PluginCalls:
                 return
             if self._clock.monotonic_ms() - call.began_ms >= limit_ms:
                 self._told = call
-                self._tell(_told(call))
+                self._tell(_described(call))
 
     def under_way(self) -> str | None:
         """What is told of the call that has lasted longest; None if there is none."""
         with self._lock:
             call = self._longest()
-            return None if call is None else _told(call)
+            return None if call is None else _described(call)
 
     def _longest(self) -> PluginCall | None:
         return min(self._calls.values(), key=lambda call: call.began_ms, default=None)
 
 
-def _told(call: PluginCall) -> str:
+def _described(call: PluginCall) -> str:
     since = datetime.fromtimestamp(call.since_ms // 1000, UTC).isoformat()
     return f"{call.method} has not returned since {since}:\n{stack_of(call.thread)}"
 

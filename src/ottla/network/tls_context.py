@@ -280,14 +280,16 @@ class BrokerTls:
         self.listeners: dict[str, ListenerTls] = {}
         has_others = config.zookeeper_connect is not None
         brokers = config.inter_broker_listener_name if has_others else ""
-        self.listeners.update(self._made(config, brokers))
+        self.listeners.update(self._new_listeners(config, brokers))
         self.of_brokers = self.listeners.get(brokers)
         """What this broker connects to others with; None for plaintext, or if it is alone."""
 
         self._timer: Timer | None = None
         self._is_looking = False
 
-    def _made(self, config: BrokerConfig, brokers: str = "") -> Iterator[tuple[str, ListenerTls]]:
+    def _new_listeners(
+        self, config: BrokerConfig, brokers: str = ""
+    ) -> Iterator[tuple[str, ListenerTls]]:
         """TLS of the listeners that are not there yet; ConfigError where keys cannot be used."""
         for end_point in config.listeners:
             name = end_point.listener_name
@@ -315,7 +317,7 @@ class BrokerTls:
 
     def follow_listeners(self, config: BrokerConfig) -> None:
         """Have TLS for listeners that were added, and no longer for those that were removed."""
-        added = dict(self._made(config))
+        added = dict(self._new_listeners(config))
         names = {each.listener_name for each in config.listeners}
         for name in self.listeners.keys() - names:
             del self.listeners[name]
@@ -331,7 +333,7 @@ class BrokerTls:
         for name, listener in self.listeners.items():
             if name in names:
                 listener.try_settings(config.ssl_of(name))
-        for _ in self._made(config):
+        for _ in self._new_listeners(config):
             pass  # it is only whether they can be made
 
     def update(self, config: BrokerConfig, keeps_rules: bool = True) -> None:

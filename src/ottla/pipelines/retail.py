@@ -101,7 +101,7 @@ def sample(request: FeedRequest) -> Iterator[Event]:
         yield event(topic, item, item=item, quantity=quantity, time=moment)
 
 
-def _wanted(topics: Frames, parameters: Parameters) -> DataFrame:
+def _reorders(topics: Frames, parameters: Parameters) -> DataFrame:
     wanted = topics[REORDERS].where(F.col("quantity") > 0)
     return wanted.orderBy(F.desc("quantity"), "item")
 
@@ -126,7 +126,7 @@ PIPELINE = Pipeline(
             "reorders",
             "Reorders",
             "Items that run out, and how many to order.",
-            _wanted,
+            _reorders,
             top_rows_plot("item", "quantity", "to reorder"),
         ),
         Section(

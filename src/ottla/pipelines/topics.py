@@ -280,7 +280,7 @@ class LogFeed:
             # Ends a transaction that a killed run has left open; of two that run, one is refused.
             producer.init_transactions()
             topics, longest_line = self._topics(servers)
-            known = self._known(servers, topics)
+            known = self._state_of(servers, topics)
             return _LogPublisher(producer, self, pace, known, longest_line).run()
 
     def _topics(self, servers: str) -> tuple[dict[str, str], int]:
@@ -297,12 +297,12 @@ class LogFeed:
         ids = {name: str(described[name].topic_id) for name in names}
         return ids, min(LONGEST_LINE, *sizes)
 
-    def _known(self, servers: str, topics: Mapping[str, str]) -> PublishedLog:
+    def _state_of(self, servers: str, topics: Mapping[str, str]) -> PublishedLog:
         """The state of this log; where it is new, its beginning."""
         log = self.opened()
         beginning = log.beginning(BEGINNING)
         if not self.again:
-            kept = self._kept(servers, topics, log.ledger.unit)
+            kept = self._published(servers, topics, log.ledger.unit)
             alike = [each for each in kept if each.begins(beginning)]
             found = [each for each in alike if each.digest == log.digest_up_to(each.reached.offset)]
             if alike and not found:
@@ -324,7 +324,9 @@ class LogFeed:
             ledger=log.ledger,
         )
 
-    def _kept(self, servers: str, topics: Mapping[str, str], unit: str) -> Iterator[PublishedLog]:
+    def _published(
+        self, servers: str, topics: Mapping[str, str], unit: str
+    ) -> Iterator[PublishedLog]:
         """The logs published into these topics; a topic that was made again has none of it.
 
         Logs and files of rows know nothing of each other.

@@ -78,7 +78,7 @@ def decode_columns(
     batches are left out. Every batch is verified, and may decompress to at most `max_bytes`.
     """
     builder = kernel.ColumnBuilder(with_headers)
-    for batch in _wanted(chunks, start_offset, end_offset):
+    for batch in _batches_between(chunks, start_offset, end_offset):
         batch.verify()
         payload = batch.payload(max_bytes)
         if builder.size_in_bytes + len(payload) > MAX_COLUMN_BYTES:
@@ -90,7 +90,9 @@ def decode_columns(
         yield from to_arrow(builder.finish(), topic, partition, max_rows)
 
 
-def _wanted(chunks: Iterable[Buffer], start_offset: int, end_offset: int) -> Iterator[RecordBatch]:
+def _batches_between(
+    chunks: Iterable[Buffer], start_offset: int, end_offset: int
+) -> Iterator[RecordBatch]:
     for chunk in chunks:
         for batch in batches(chunk):
             if batch.base_offset >= end_offset:

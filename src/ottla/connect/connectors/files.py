@@ -93,7 +93,7 @@ class FileStreamSource(SourceConnector):
             block = self._read(position + len(rest))
             if block is None:  # it is another file now: nobody ends the last line of the one before
                 if rest:
-                    yield from self._taken([rest], position)
+                    yield from self._records_of([rest], position)
                 position, rest = 0, b""
                 continue
             if not block:
@@ -104,10 +104,10 @@ class FileStreamSource(SourceConnector):
             most = self.settings.batch_size
             for start in range(0, len(lines), most):
                 some = lines[start : start + most]
-                yield from self._taken(some, position)
+                yield from self._records_of(some, position)
                 position += sum(map(len, some))
 
-    def _taken(
+    def _records_of(
         self, lines: Sequence[bytes], position: int
     ) -> Iterator[SourceRecord | SourceBatch | None]:
         """Lines behind a position as one batch; as records, where a worker has to see each."""

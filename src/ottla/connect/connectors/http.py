@@ -223,7 +223,7 @@ class HttpClient:
         """How long it sends nothing."""
         return max(0, self._due_ms - self._clock.monotonic_ms()) / 1000
 
-    def rest(self, delay_ms: int) -> None:
+    def pause(self, delay_ms: int) -> None:
         """Send nothing for so long."""
         self._due_ms = self._clock.monotonic_ms() + delay_ms
 
@@ -234,7 +234,7 @@ class HttpClient:
     def failed(self, error: OutageError) -> None:
         """Rest for a pause that grows, and for as long as the server asks."""
         self._failures += 1
-        self.rest(max(self._backoff.delay_ms(self._failures), error.retry_after_ms))
+        self.pause(max(self._backoff.delay_ms(self._failures), error.retry_after_ms))
         logger.warning("%s: asked again in %.1f s: %s", self._context.name, self.left_s, error)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -475,10 +475,10 @@ class HttpSource(SourceConnector):
             return []
         client.succeeded()
         if not is_new:
-            client.rest(self.settings.poll_interval_ms)
+            client.pause(self.settings.poll_interval_ms)
             return []
         if page == self._page or self.settings.paging == DOCUMENT:
-            client.rest(self.settings.poll_interval_ms)
+            client.pause(self.settings.poll_interval_ms)
         is_same_request = page.next == self._page.next
         if not is_same_request:
             self._before = self._page._replace(done=self._page.done + len(found))

@@ -198,7 +198,7 @@ class LogFolderSource(SourceConnector):
         wanted: dict[tuple[int, int], Sighting] = {}
         paths = glob.glob(self.settings.path, recursive=True)
         for path in sorted(paths, key=lambda path: (os.path.islink(path), path)):
-            seen = self._seen(path)
+            seen = self._sighting(path)
             if seen is not None:
                 wanted.setdefault(seen.identity, seen)  # another link to it is the same file
         followed = {file.identity: log for log in self._logs.values() for file in log.files}
@@ -212,7 +212,7 @@ class LogFolderSource(SourceConnector):
         for name, found in shares.items():
             self._log(name, found).update(found, wanted.keys())
 
-    def _seen(self, path: str) -> Sighting | None:
+    def _sighting(self, path: str) -> Sighting | None:
         """The file of a path, if it can be followed; a log's first compressed one is reported."""
         if path.endswith(COMPRESSED):
             name, ending = os.path.splitext(path)
@@ -492,7 +492,7 @@ class FollowedFile:
         """Whether it is open, and has the part that was read."""
         return self._file is not None and self.reached.fits(self._file)
 
-    def found(self, seen: Sighting) -> None:
+    def seen_at(self, seen: Sighting) -> None:
         """It is there now."""
         if seen.identity != self.identity:
             self.close()
@@ -601,9 +601,9 @@ class FollowedFile:
             end = self._end_of_piece(line, start, length)
             if end >= length:
                 if is_whole:
-                    yield from self._taken(line[start:])
+                    yield from self._part_to_keep(line[start:])
                 return
-            yield from self._taken(line[start:end])
+            yield from self._part_to_keep(line[start:end])
             start = end
 
     def _end_of_piece(self, line: bytes, start: int, length: int) -> int:
@@ -620,7 +620,7 @@ class FollowedFile:
                 return end
             size //= 2
 
-    def _taken(self, piece: bytes) -> Iterator[tuple[bytes, int, int]]:
+    def _part_to_keep(self, piece: bytes) -> Iterator[tuple[bytes, int, int]]:
         """Pass a piece, and return the part that a record is to have."""
         text = piece
         if self.position == 0:
@@ -731,7 +731,7 @@ class RotatedLog:
         for file in self.files:
             seen = self._place_of(file, here)
             if seen is not None:
-                file.found(here.pop(seen.identity))
+                file.seen_at(here.pop(seen.identity))
             elif not file.is_held():
                 lost.append(file)
             else:
@@ -794,7 +794,7 @@ class RotatedLog:
             and file.is_still(seen)
         ]
         if copies:
-            file.found(here.pop(min(copies, key=lambda seen: seen.age).identity))
+            file.seen_at(here.pop(min(copies, key=lambda seen: seen.age).identity))
             return
         self.files.remove(file)
         file.close()
@@ -828,7 +828,7 @@ class RotatedLog:
             file = FollowedFile(seen.path, 0, seen.inode, *self._limits)
             if not seen.is_wanted:
                 file.name = self.name
-            file.found(seen)
+            file.seen_at(seen)
             self.files.append(file)
 
     def _is_settled(self, seen: Sighting) -> bool:

@@ -380,7 +380,7 @@ class SqlSource(SourceConnector):
                 rows = earlier
             else:
                 rows = list(connection.execute(self._same_place(reader, rows[0])))
-        return self._over(reader, rows, newest)
+        return self._rows_of_past_times(reader, rows, newest)
 
     def _next_rows(
         self,
@@ -403,7 +403,7 @@ class SqlSource(SourceConnector):
                 return found
         return list(connection.execute(self._query(reader, offset, newest, near)))
 
-    def _over(
+    def _rows_of_past_times(
         self, reader: RowReader, rows: list[Sequence[Any]], newest: datetime | None
     ) -> list[Sequence[Any]]:
         """The rows before the first one whose time is not over by its own form."""

@@ -184,13 +184,13 @@ class ReplaceField(PartTransform):
             return record
         schema, value = self.fields_of(record)
         if schema is None:
-            kept = {new: value[old] for old, new in self._kept(value)}
+            kept = {new: value[old] for old, new in self._renamed(value)}
             return self.changed(record, None, kept)
         fields = schema.by_name
-        kept = {new: self.read(value, old, fields[old]) for old, new in self._kept(fields)}
+        kept = {new: self.read(value, old, fields[old]) for old, new in self._renamed(fields)}
         return self.changed(record, self.made_schema(schema, self._made_of), kept)
 
-    def _kept(self, names: Collection[str]) -> Iterator[tuple[str, str]]:
+    def _renamed(self, names: Collection[str]) -> Iterator[tuple[str, str]]:
         """Old and new name of each field that stays."""
         for name in names:
             if name not in self._excluded and (not self._included or name in self._included):
@@ -198,7 +198,7 @@ class ReplaceField(PartTransform):
 
     def _made_of(self, schema: Schema) -> Schema:
         fields = schema.by_name
-        return struct_like(schema, [(new, fields[old]) for old, new in self._kept(fields)])
+        return struct_like(schema, [(new, fields[old]) for old, new in self._renamed(fields)])
 
 
 class ValueToKeySettings(DefaultsSettings):
@@ -275,7 +275,7 @@ class ExtractField(PartTransform):
         if self.value_of(record) is None:
             return self.changed(record, field, None)
         schema, value = self.fields_of(record)
-        return self.changed(record, field, self._found(schema, value))
+        return self.changed(record, field, self._field_at_path(schema, value))
 
     def _field_of(self, schema: Schema) -> Schema:
         for name in self._path:
@@ -284,7 +284,7 @@ class ExtractField(PartTransform):
             schema = schema.by_name[name]
         return schema
 
-    def _found(self, schema: Schema | None, value: Any) -> Any:
+    def _field_at_path(self, schema: Schema | None, value: Any) -> Any:
         for name in self._path:
             if value is None:
                 return None

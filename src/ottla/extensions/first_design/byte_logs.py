@@ -171,7 +171,7 @@ class ByteLogs:
             )
         return TopicPartition(topic, partition)
 
-    def _made(self, topic_partition: TopicPartition) -> ByteLog:
+    def _get_or_create(self, topic_partition: TopicPartition) -> ByteLog:
         """The log, which is made if it is not there."""
         log = self.logs.get(topic_partition)
         if log is not None:
@@ -203,7 +203,7 @@ class ByteLogs:
         config, now_ms = self._config, self._runtime.clock.now_ms()
         what = f"append to {directory_name(topic_partition)}"
         try:
-            log = self._made(topic_partition)
+            log = self._get_or_create(topic_partition)
             if log.must_roll(config.log_segment_bytes, config.log_roll_ms, now_ms):
                 log.roll(now_ms)
             log.append(messages, count, now_ms)

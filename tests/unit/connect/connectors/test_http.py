@@ -239,12 +239,12 @@ def test_a_server_that_is_down_is_waited_for(endpoint):
     endpoint.answer = lambda request: replies.pop(0) if replies else Reply([1])
     with source(endpoint) as made:
         assert made.poll() == []
-        made._client.rest(0)  # the pause of a millisecond may not be over yet
+        made._client.pause(0)  # the pause of a millisecond may not be over yet
         assert made.poll() == []
         assert 50 < made._client.left_s <= 60
         assert made.poll() == []
         assert len(endpoint.requests) == 2
-        made._client.rest(0)
+        made._client.pause(0)
         assert [record.value for record in made.poll()] == [1]
 
 
@@ -304,7 +304,7 @@ def test_an_answer_without_records_is_waited_out(endpoint, reply, said, caplog):
         for _ in range(5):
             assert made.poll() == []
             pauses.append(made._client.left_s)
-            made._client.rest(0)
+            made._client.pause(0)
         endpoint.answer = lambda request: Reply([{"id": 1}])
         assert [record.value for record in made.poll()] == [{"id": 1}]
         assert made._client._failures == 0
@@ -408,7 +408,7 @@ def test_a_server_that_asks_for_no_pause_gets_one(endpoint):
         for _ in range(6):
             made.poll()
             pauses.append(made._client.left_s)
-            made._client.rest(0)
+            made._client.pause(0)
     assert all(after > before for before, after in itertools.pairwise(pauses))
     assert pauses[-1] > 2
 
@@ -432,7 +432,7 @@ def test_a_source_knows_every_status(endpoint):
         for number, reply in enumerate(replies_of(b"[]")):
             reply.body = reply.body and json.dumps([number]).encode()
             endpoint.answer = lambda request, reply=reply: reply
-            made._client.rest(0)
+            made._client.pause(0)
             status = reply.status
             if status in range(200, 300) or status in (304, 408, 425, 429, *range(500, 600)):
                 found = made.poll()
@@ -448,7 +448,7 @@ def test_an_answer_that_never_ends_is_an_outage(endpoint):
     with source(endpoint, request_timeout_ms=50) as made:
         for status in (100, 102, 103, 199):
             endpoint.answer = lambda request, status=status: Reply(b"", status)
-            made._client.rest(0)
+            made._client.pause(0)
             assert made.poll() == []
         assert made._client._failures == 4
 
@@ -659,7 +659,7 @@ def test_an_outage_repeats_only_what_was_not_sent(endpoint):
         with pytest.raises(Exception, match="nothing is sent for"):
             made.put(records)
         assert made.context.asked[-1][0] == "retry"
-        made._client.rest(0)
+        made._client.pause(0)
         made.put(records)
 
     bodies = [each.body for each in endpoint.requests]
@@ -705,7 +705,7 @@ def test_a_sink_knows_every_status(endpoint):
     with sink(endpoint) as made:
         for status in (status for status in STATUSES if status not in (408, 425, 429)):
             answered = Reply(b"", status, Location="http://elsewhere/")
-            made._client.rest(0)
+            made._client.pause(0)
             made.context.asked.clear()
             offset += 2
             records = [record(offset, "poison"), record(offset + 1)]
@@ -774,7 +774,7 @@ def test_an_outage_within_a_batch_reports_nothing_twice(endpoint):
     with sink(endpoint, batch_records=4) as made:
         with pytest.raises(OutageError):
             made.put(records)
-        made._client.rest(0)
+        made._client.pause(0)
         made.put(records)
         assert [each[0] for each in made.context.asked if each[0] != "retry"] == [0]
     sent = [json.loads(request.body) for request in endpoint.requests]
@@ -790,7 +790,7 @@ def test_an_outage_behind_a_key_of_no_url_reports_nothing_twice(endpoint, batch_
     with sink(endpoint, url=endpoint.url + "/${key}", batch_records=batch_records) as made:
         with pytest.raises(OutageError):
             made.put(records)
-        made._client.rest(0)
+        made._client.pause(0)
         made.put(records)
         assert [each[0] for each in made.context.asked if each[0] != "retry"] == [1]
     numbers = re.findall(rb'"n":(\d)', b"".join(each.body for each in endpoint.requests))
