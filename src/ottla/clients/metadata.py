@@ -67,6 +67,7 @@ class Metadata:
         self._backoff = Backoff(
             config.retry_backoff_ms, config.retry_backoff_max_ms, runtime.random.random
         )
+        self._missing: dict[str, bool] = {}  # topics that there are not, and whether it was said
         self._failures = 0  # refreshes in a row that failed
         self._incomplete = 0  # refreshes in a row that lacked something
         self._refreshed_ms = -self._max_age_ms
@@ -243,11 +244,21 @@ class Metadata:
         self._refreshed_ms = self._runtime.clock.monotonic_ms()
         self.cluster = cluster
         self._client.update_nodes(cluster.nodes)
+        self._warn_of_missing(cluster)
         self._schedule_next()
         if self._next_update is not None:
             self._next_update.set_result(None)
             self._next_update = None
         self.on_update(cluster)
+
+    def _warn_of_missing(self, cluster: Cluster) -> None:
+        """Name each topic once that is asked for again and again, as it may be misspelt."""
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        missing = {each for each in self.topics or () if cluster.error_of(each) is unknown}
+        for topic in sorted(missing & self._missing.keys()):
+            if not self._missing[topic]:
+                logger.warning("topic %s does not exist; it is waited for", topic)
+        self._missing = {topic: topic in self._missing for topic in missing}
 
     def _schedule_next(self) -> None:
         """Refresh when the metadata are old, or soon while something wanted is missing."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from ottla.clients.group_coordination import COORDINATOR_MOVED
 from ottla.clients.metadata import Metadata
 from ottla.config.config_type import INT_MAX
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.runtime import Scheduler
-from ottla.runtime.scheduler import pause
+from ottla.runtime.scheduler import pause, within
 from ottla.runtime.timing import Backoff, Deadline
 
 K = TypeVar("K")
@@ -18,6 +18,10 @@ V = TypeVar("V")
 
 NO_RETRY = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 """Retriable for producers, whose topic may be about to be created; final for other clients."""
+
+
+GRACE_MS: Final = 100
+"""An attempt that knows the deadline ends first, with an error that says more."""
 
 
 class Retrying:
@@ -30,8 +34,13 @@ class Retrying:
         scheduler: Scheduler,
         *,
         retries: int = INT_MAX,
+        ends_attempts: bool = False,
         on_coordinator_moved: Callable[[], object] = lambda: None,
     ) -> None:
+        """With `ends_attempts` a hung broker holds no call beyond its deadline; keys that other
+        brokers have answered in that attempt have no answer then.
+        """
+        self._ends_attempts = ends_attempts
         self._metadata = metadata
         self._backoff = backoff
         self._scheduler = scheduler
@@ -54,7 +63,7 @@ class Retrying:
         failures = 0
         while pending:
             try:
-                answers = await attempt(pending, deadline)
+                answers = await self._attempted(attempt(pending, deadline), deadline)
             except KafkaError as error:
                 if failures and isinstance(error, KafkaTimeoutError) and deadline.has_passed:
                     break
@@ -71,6 +80,13 @@ class Retrying:
                     break
         return results
 
+    async def _attempted(
+        self, attempt: Awaitable[Mapping[K, V | KafkaError]], deadline: Deadline
+    ) -> Mapping[K, V | KafkaError]:
+        if not self._ends_attempts:
+            return await attempt
+        return await ended_by(deadline, self._scheduler, attempt, "no broker has answered")
+
     async def _before_retry(
         self, errors: list[V | KafkaError], failures: int, deadline: Deadline
     ) -> None:
@@ -81,6 +97,16 @@ class Retrying:
         await pause(self._scheduler, min(delay_ms, deadline.left_ms))
         if ErrorCode.NOT_CONTROLLER in codes or any(code.refresh_metadata for code in codes):
             await self._metadata.update(deadline)
+
+
+async def ended_by(deadline: Deadline, scheduler: Scheduler, call: Awaitable[V], what: str) -> V:
+    """The result of a call that may not know of the deadline; KafkaTimeoutError soon after it."""
+    try:
+        return await within(scheduler, deadline.left_ms + GRACE_MS, call, what)
+    except KafkaTimeoutError as error:
+        if error.message.startswith(what):
+            raise deadline.timeout(what) from None
+        raise
 
 
 def may_pass(result: object) -> bool:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from enum import IntEnum
+from operator import index
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from ottla import structs
 from ottla.clients.network_client import NetworkClient, response_error
+from ottla.config.config_type import LONG_MAX
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
 from ottla.protocol.leader_epoch import (
     EpochEndOffset,
@@ -60,11 +62,36 @@ class OffsetSpec(IntEnum):
 def with_metadata(
     offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets to commit, with metadata; they may be given as plain numbers."""
-    return {
-        TopicPartition(*partition): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-        for partition, offset in offsets.items()
-    }
+    """Offsets to commit, with metadata; they may be given as plain numbers.
+
+    TypeError or ValueError for what is no offset: brokers would keep it, and readers begin there.
+    """
+    found = {TopicPartition(*partition): offset for partition, offset in offsets.items()}
+    return {each: place_of(offset, f"the offset of {each}") for each, offset in found.items()}
+
+
+def place_of(offset: OffsetAndMetadata | int, what: str = "offset") -> OffsetAndMetadata:
+    """A place in a log, which may be given as a number; TypeError or ValueError for what is none"""
+    place = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+    try:
+        number = index(place.offset)  # numbers of numpy, too
+    except TypeError:
+        text = f"{what}={place.offset!r}: must be a whole number, or OffsetAndMetadata"
+        raise TypeError(text) from None
+    if number < 0:
+        raise ValueError(f"{what}={number}: must not be negative")
+    if number > LONG_MAX:
+        raise ValueError(f"{what}={number}: must be at most {LONG_MAX}, as no log has more")
+    return place._replace(offset=number)
+
+
+def checked_times(timestamps: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    """Times as a program gives them; ValueError for numbers that are the names of other places."""
+    for partition, timestamp in timestamps.items():
+        if not 0 <= timestamp <= LONG_MAX:
+            text = f"the time of {TopicPartition(*partition)}={timestamp}: must be ms since 1970"
+            raise ValueError(f"{text}, from 0 to {LONG_MAX}")
+    return timestamps
 
 
 class OffsetAndMetadata(NamedTuple):

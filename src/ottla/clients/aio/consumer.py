@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from ottla.clients.admin.admin_client import checked
 from ottla.clients.aio.loop_client import LoopClient, documented_by
 from ottla.clients.client_settings import Servers, limit_in_ms, merge_settings
-from ottla.clients.consumer.consumer import ITERATION_POLL_MS, place_of
+from ottla.clients.consumer.consumer import ITERATION_POLL_MS
 from ottla.clients.consumer.consumer import Consumer as BlockingConsumer
 from ottla.clients.consumer.consumer_core import (
     ConsumerCore,
@@ -21,9 +21,13 @@ from ottla.clients.consumer.consumer_core import (
     no_group_id,
 )
 from ottla.clients.consumer.consumer_health import ConsumerHealth, dead, health_of
-from ottla.clients.consumer.subscription_state import RebalanceEvent, RebalanceListener
+from ottla.clients.consumer.subscription_state import (
+    RebalanceEvent,
+    RebalanceListener,
+    compiled_pattern,
+)
 from ottla.clients.processing.process_options import ProcessOptions
-from ottla.clients.topic_offsets import OffsetSpec, with_metadata
+from ottla.clients.topic_offsets import OffsetSpec, checked_times, place_of, with_metadata
 from ottla.config.client_config import ConsumerConfig
 from ottla.runtime.timing import Deadline
 from ottla.structs import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, NO_OFFSET, TopicPartition
@@ -122,7 +126,7 @@ class Consumer(LoopClient):
             raise ValueError("either topics or a pattern must be given")
         core = self._opened()
         if pattern is not None:
-            compiled = re.compile(pattern)
+            compiled = compiled_pattern(pattern)
             await core.subscribe_pattern(compiled, listener, self._deadline(None))
         else:
             core.subscribe(names, listener)
@@ -293,7 +297,7 @@ class Consumer(LoopClient):
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, ListOffsetsResult | None]:
-        found = await self._list(timestamps, timeout_ms)
+        found = await self._list(checked_times(timestamps), timeout_ms)
         return {p: None if r.offset == NO_OFFSET else r for p, r in found.items()}
 
     def metrics(self) -> Metrics:

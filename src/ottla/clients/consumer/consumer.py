@@ -33,13 +33,19 @@ from ottla.clients.consumer.consumer_health import (
     dead,
     health_of,
 )
-from ottla.clients.consumer.subscription_state import RebalanceEvent, RebalanceListener
+from ottla.clients.consumer.subscription_state import (
+    RebalanceEvent,
+    RebalanceListener,
+    compiled_pattern,
+)
 from ottla.clients.metadata import PartitionInfo
 from ottla.clients.processing.processing_calls import ProcessingCalls
 from ottla.clients.topic_offsets import (
     ListOffsetsResult,
     OffsetAndMetadata,
     OffsetSpec,
+    checked_times,
+    place_of,
     with_metadata,
 )
 from ottla.config.client_config import ConsumerConfig
@@ -114,7 +120,7 @@ class Consumer(ProcessingCalls, ClosedOnExit):
         with self._alone():
             if pattern is not None:
                 deadline = self._deadline(None)
-                compiled = re.compile(pattern)
+                compiled = compiled_pattern(pattern)
                 self._run(self._core.subscribe_pattern(compiled, listener, deadline))
             else:
                 self._call(self._core.subscribe, names, listener)
@@ -296,7 +302,7 @@ class Consumer(ProcessingCalls, ClosedOnExit):
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, ListOffsetsResult | None]:
         """The first record at or after each timestamp; None where there is none."""
-        found = self._list(timestamps, timeout_ms)
+        found = self._list(checked_times(timestamps), timeout_ms)
         return {p: None if r.offset == NO_OFFSET else r for p, r in found.items()}
 
     def metrics(self) -> Metrics:
@@ -503,11 +509,3 @@ class Consumer(ProcessingCalls, ClosedOnExit):
             return function(*arguments)
 
         return self._run(call())
-
-
-def place_of(offset: OffsetAndMetadata | int) -> OffsetAndMetadata:
-    """A place to seek to; it may be given as a plain number, and is not negative."""
-    place = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-    if place.offset < 0:
-        raise ValueError(f"offset={place.offset}: must not be negative")
-    return place

@@ -33,7 +33,7 @@ from ottla.clients.consumer.subscription_state import (
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.metadata import Cluster, Metadata
 from ottla.clients.network_client import NetworkClient
-from ottla.clients.retrying import Retrying, may_pass
+from ottla.clients.retrying import Retrying, ended_by, may_pass
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
@@ -256,7 +256,9 @@ class ConsumerCoordinator:
             while offsets:
                 before = self.member.membership
                 try:
-                    await self._commit_as(number, offsets, deadline)
+                    commit = self._commit_as(number, offsets, deadline)
+                    scheduler = self._runtime.scheduler
+                    await ended_by(deadline, scheduler, commit, "the commit was not answered")
                     return
                 except KafkaError as error:
                     # A topic that does not exist may be created meanwhile: as another one.

@@ -114,7 +114,7 @@ class ConsumerCore:
         ]
         shortest_ms, longest_ms = config.retry_backoff_ms, config.retry_backoff_max_ms
         backoff = Backoff(shortest_ms, longest_ms, runtime.random.random)
-        self._retrying = Retrying(self.metadata, backoff, runtime.scheduler)
+        self._retrying = Retrying(self.metadata, backoff, runtime.scheduler, ends_attempts=True)
 
     # Polling
 

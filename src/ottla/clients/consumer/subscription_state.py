@@ -113,6 +113,14 @@ class SubscriptionState:
         self.type = type
 
 
+def compiled_pattern(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    """The pattern of topics; ValueError for one that is no regular expression."""
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"pattern={pattern!r}: is no regular expression: {error}") from None
+
+
 class RebalanceListener:
     """Base class for `subscribe(listener=...)`; called inside `poll`, in the thread that polls.
 

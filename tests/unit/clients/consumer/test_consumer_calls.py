@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from itertools import islice
@@ -15,9 +16,15 @@ from ottla import Consumer, KafkaError, OffsetAndMetadata, TopicPartition
 from ottla.clients.consumer.consumer import WakeupError
 from ottla.errors import ErrorCode
 from ottla.protocol.fetch import FetchRequest
-from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse, LeaveGroupRequest
+from ottla.protocol.group import (
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    LeaveGroupRequest,
+)
+from ottla.protocol.list_offsets import ListOffsetsRequest
 from ottla.protocol.metadata import MetadataRequest, MetadataResponseTopic
-from ottla.protocol.offsets import OffsetFetchRequest
+from ottla.protocol.offsets import OffsetCommitRequest, OffsetFetchRequest
 from ottla.structs import NO_UUID
 
 FIRST, SECOND = TopicPartition("pages", 0), TopicPartition("pages", 1)
@@ -283,13 +290,13 @@ def test_interceptors_see_each_commit(new_consumer, runtime):
 
 
 def test_answer_that_does_not_come_is_an_error_of_the_call(new_consumer, cluster):
-    """The call has its own limit, and that of the last request: its thread waits for both."""
+    """That of its own limit, for which its thread waits long enough."""
     consumer = new_consumer(group_id="g")
     cluster[0].on(OffsetFetchRequest, None)
     with pytest.raises(KafkaError) as caught:
         consumer.committed([FIRST], timeout_ms=1000)
 
-    assert caught.value.error is ErrorCode.NETWORK_EXCEPTION
+    assert caught.value.message == "no broker has answered within 1000 ms"
 
 
 def test_topic_id_is_that_of_the_last_metadata(new_consumer, cluster, runtime):
@@ -455,3 +462,95 @@ def test_records_of_a_poll_that_was_interrupted_are_not_read(
     consumer.close()
 
     assert set(world.committed.values()) == ({3} if then == "read on" else {0})
+
+
+@pytest.mark.parametrize(
+    ("offset", "error", "why"),
+    [
+        (-1, ValueError, "must not be negative"),
+        (-5, ValueError, "must not be negative"),
+        (2**63, ValueError, "must be at most 9223372036854775807"),
+        ("5", TypeError, "='5': must be a whole number, or OffsetAndMetadata"),
+        (5.0, TypeError, "=5.0: must be a whole number, or OffsetAndMetadata"),
+        (None, TypeError, "=None: must be a whole number, or OffsetAndMetadata"),
+        (OffsetAndMetadata(-2), ValueError, "must not be negative"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("call", ["commit", "commit_async", "seek"])
+def test_what_is_no_offset_is_refused(new_consumer, world, cluster, call, offset, error, why):
+    """Brokers keep any number, and the group would begin there, or at an end."""
+    consumer = new_consumer(group_id="g")
+    consumer.assign([FIRST])
+    with pytest.raises(error, match=re.escape(why)):
+        consumer.seek(FIRST, offset) if call == "seek" else getattr(consumer, call)({FIRST: offset})
+
+    assert cluster[0].sent(OffsetCommitRequest) == []
+    assert polled(consumer, 2) == A
+
+
+@pytest.mark.parametrize("time_ms", [-1, -2, -9, 2**63])
+def test_time_that_is_a_name_of_another_place_is_refused(consumer, time_ms):
+    """-1 is the end and -2 the beginning, for brokers."""
+    with pytest.raises(ValueError, match=r"the time of pages-0=.*: must be ms since 1970"):
+        consumer.offsets_for_times({FIRST: time_ms})
+
+
+def test_pattern_that_is_none_is_named(new_consumer):
+    """With the reason."""
+    with pytest.raises(ValueError, match=r"pattern='\(': is no regular expression: missing \)"):
+        new_consumer(group_id="g").subscribe(pattern="(")
+
+
+HANGING = {
+    "committed": lambda consumer: consumer.committed([FIRST], timeout_ms=1000),
+    "commit": lambda consumer: consumer.commit({FIRST: 1}, timeout_ms=1000),
+    "end_offsets": lambda consumer: consumer.end_offsets([FIRST], timeout_ms=1000),
+    "offsets_for_times": lambda consumer: consumer.offsets_for_times({FIRST: 1}, timeout_ms=1000),
+    "list_topics": lambda consumer: consumer.list_topics(timeout_ms=1000),
+    "partitions_for": lambda consumer: consumer.partitions_for("new", timeout_ms=1000),
+    "position": lambda consumer: consumer.position(SECOND, timeout_ms=1000),
+}
+
+
+@pytest.mark.parametrize("call", HANGING)
+def test_limit_of_a_call_holds_where_a_broker_hangs(new_consumer, world, cluster, runtime, call):
+    """It has connections and does not answer, as after SIGSTOP: request.timeout.ms is longer."""
+    consumer = new_consumer(group_id="g")
+    consumer.assign([FIRST])
+    assert polled(consumer, 1) == A
+    consumer.assign([FIRST, SECOND])
+    for kind in (MetadataRequest, OffsetFetchRequest, OffsetCommitRequest, ListOffsetsRequest):
+        cluster[0].on(kind, None)
+    began_ms = runtime.clock.monotonic_ms()
+    with pytest.raises(KafkaError) as caught:
+        HANGING[call](consumer)
+
+    assert caught.value.error is ErrorCode.REQUEST_TIMED_OUT
+    assert runtime.clock.monotonic_ms() - began_ms <= 1200
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_close_keeps_its_limit_where_the_coordinator_hangs(
+    new_consumer, world, cluster, runtime, protocol
+):
+    """Neither the last commit nor the goodbye holds it."""
+    consumer = new_consumer(group_id="g", enable_auto_commit=True, group_protocol=protocol)
+    consumer.assign([FIRST])
+    assert polled(consumer, 1) == A
+    for kind in (OffsetCommitRequest, LeaveGroupRequest, FindCoordinatorRequest):
+        cluster[0].on(kind, None)
+    began_ms = runtime.clock.monotonic_ms()
+    consumer.close(timeout_ms=1000)
+
+    assert runtime.clock.monotonic_ms() - began_ms <= 1200
+
+
+def test_topic_that_there_is_not_is_named_once(new_consumer, world, cluster, caplog):
+    """A name that was typed wrong looked like a topic without records."""
+    consumer = new_consumer(group_id="g", allow_auto_create_topics=False)
+    consumer.subscribe(["paegs", "pages"])
+    assert sorted(polled(consumer, 10)) == [*A, *B]
+    told = [each.getMessage() for each in caplog.records if "paegs" in each.getMessage()]
+
+    assert told == ["topic paegs does not exist; it is waited for"]
