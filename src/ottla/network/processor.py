@@ -51,13 +51,13 @@ from ottla.network.connection import (
 )
 from ottla.network.frame_buffer import BufferPool, FrameBuffer
 from ottla.network.handshakes import TURN_NS, Handshakes
+from ottla.network.held_bytes import half_requests, unread_answers
 from ottla.network.idle_expiry import IdleExpiry
 from ottla.network.outgoing import ALL, COLD, FULL, Flushed, TruncatedFileError
 from ottla.network.read_ahead import ReadAhead
 from ottla.network.socket_config import SocketConfig
 from ottla.network.traffic import TrafficByListener
 from ottla.network.transport import PlainTransport, Transport, tune_socket
-from ottla.network.unread_answers import UnreadAnswers
 from ottla.runtime import Clock, Runtime
 from ottla.runtime.poller import HALF_CLOSED, READABLE, WRITABLE
 from ottla.runtime.serving_loop import MAX_EVENTS, serving_loop
@@ -128,8 +128,7 @@ class Processor:
         on_request: Callable[[Connection, memoryview], object],
         complete_delayed: Callable[[], object] = lambda: None,
     ) -> None:
-        self._clock = runtime.clock
-        self._scheduler = runtime.scheduler
+        self._clock, self._scheduler = runtime.clock, runtime.scheduler
         self._config, self.sasl = config, config.sasl
         self.max_frame_bytes: Callable[[int], int] = lambda api_key: config.socket_request_max_bytes
         self.max_request_bytes, self.tls = config.socket_request_max_bytes, config.tls
@@ -138,7 +137,8 @@ class Processor:
         self._sockets = serving_loop().serve(self.drain)
         self._idle_expiry = idle = IdleExpiry(runtime, config.connections_max_idle_ms)
         self._acceptor = Acceptor(runtime, config, self._sockets, self.admit, idle.quietest)
-        self._read_ahead, self._unread = ReadAhead(runtime.background), UnreadAnswers()
+        self._read_ahead = ReadAhead(runtime.background)
+        self._unread, self._begun = unread_answers(), half_requests()
         self._handshakes = Handshakes(
             runtime, self._sockets, config.tls_handshake_timeout_ms, self._acceptor.left
         )
@@ -391,6 +391,7 @@ class Processor:
             connection.close("the client has closed the connection within a request")
             return
         check_size(connection, self.max_frame_bytes)
+        self._begun.note(connection)
         if connection.frames.has_frame():
             self._make_ready(connection)
         self._large_bytes_left -= received
