@@ -1,4 +1,4 @@
-"""Keeps the secrets of config providers out of the log, whoever writes there of an error."""
+"""Keeps the secrets of config providers out of the log, where plug-ins write of errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory that clients hold who do not go on: answers they do not read, and half requests.
+"""The memory of clients that stop in the middle of answers, which they do not read, or requests.
 
 A connection has one of each at a time, and a request of some bytes may have an answer of megabytes.
 So many clients that stop could fill the memory of a broker long before they are idle.
@@ -22,7 +22,7 @@ LONG_BYTES: Final = 64 * 1024
 class HeldBytes:
     """The bytes that the connections of a processor hold, of one kind; all together have a limit.
 
-    They are noted as they were when a connection stopped; some may have gone on since.
+    They are noted as they were when a connection stopped; some may have moved since.
     """
 
     __slots__ = ("_bytes", "_max_bytes", "_reason", "_size_of", "sizes")

@@ -137,12 +137,11 @@ class Processor:
         self._sockets = serving_loop().serve(self.drain)
         self._idle_expiry = idle = IdleExpiry(runtime, config.connections_max_idle_ms)
         self._acceptor = Acceptor(runtime, config, self._sockets, self.admit, idle.quietest)
-        self._read_ahead = ReadAhead(runtime.background)
-        self._unread, self._begun = unread_answers(), half_requests()
+        self._read_ahead, self._unread = ReadAhead(runtime.background), unread_answers()
         self._handshakes = Handshakes(
             runtime, self._sockets, config.tls_handshake_timeout_ms, self._acceptor.left
         )
-        self._ahead = self._handshakes.side.ahead
+        self._ahead, self._begun = self._handshakes.side.ahead, half_requests()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped: asyncio.Future[None] | None = None
         self._pool, self._arena = BufferPool(), memoryview(bytearray(TURN_RECEIVE_BYTES))
