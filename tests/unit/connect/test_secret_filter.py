@@ -24,7 +24,9 @@ class Log(logging.Handler):
         self.lines.append(self.format(record))
 
 
-@pytest.mark.parametrize("formatter", [LineFormatter(LOG_FORMAT), JsonFormatter()], ids=["lines", "json"])
+@pytest.mark.parametrize(
+    "formatter", [LineFormatter(LOG_FORMAT), JsonFormatter()], ids=["lines", "json"]
+)
 def test_secrets_are_in_no_line_of_any_form(formatter):
     """Neither in messages and their arguments nor in tracebacks; other lines stay as they are."""
     log, logger = Log(formatter), logging.getLogger("a.plug-in")
