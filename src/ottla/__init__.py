@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource, NewTopic
     from ottla.clients.arrow_tables import read_arrow, scan_arrow
     from ottla.clients.consumer.consumer import Consumer
-    from ottla.clients.consumer.positions import LogTruncationError
+    from ottla.clients.consumer.position_validator import LogTruncationError
     from ottla.clients.consumer.subscription_state import RebalanceListener
     from ottla.clients.processing.processing import HandlerFailedError
     from ottla.clients.producer.producer import Producer
@@ -57,7 +57,7 @@ _HOMES = {
     "ConsumerRecord": "ottla.record.consumer_record",
     "HandlerFailedError": "ottla.clients.processing.processing",
     "KafkaError": "ottla.errors",
-    "LogTruncationError": "ottla.clients.consumer.positions",
+    "LogTruncationError": "ottla.clients.consumer.position_validator",
     "NewTopic": "ottla.clients.admin.descriptions",
     "OffsetAndMetadata": "ottla.clients.topic_offsets",
     "OffsetSpec": "ottla.clients.topic_offsets",

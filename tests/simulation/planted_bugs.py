@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from ottla.clients.consumer.positions import PositionValidator
+from ottla.clients.consumer.position_validator import PositionValidator
 from ottla.controller.controller import Controller
 from ottla.controller.fenced_registry import FencedRegistry
 from ottla.controller.stored_states import StoredStates

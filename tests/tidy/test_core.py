@@ -33,6 +33,7 @@ OTHERS = {
     "runtime/http_calls": "calls over HTTP of tools, and for the keys of tokens",
     "network/held_bytes": "limits of what clients hold that stop in the middle",
     "network/sasl_login": "the client's side of a login, where settings have one",
+    "network/traffic": "connections and bytes of listeners, for measures",
     "network/tls_context": "what OpenSSL gets, of settings and files that change",
     "network/tls_stores": "the formats of keys and certificates, for looking up",
     "record/col*": "records as columns, for Spark",
@@ -60,6 +61,7 @@ OTHERS = {
     "runtime/portable_pollers": "the pollers of systems without epoll",
     "server/slice_context": "how handlers see a slice of a large request",
     "server/config_entries": "settings as DescribeConfigs shows them",
+    "server/logins": "frames before the first request, where a listener has SASL",
     "server/order_messages": "the orders of a controller as messages, for looking up",
     "security/*": "words of certificates, rights, tokens and logins, which clients and tools share",
 }

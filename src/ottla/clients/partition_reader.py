@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.consumer.completed_fetch import AbortedTransactions, split_batches
-from ottla.clients.consumer.positions import LogTruncationError, TopicRecreatedError
+from ottla.clients.consumer.position_validator import LogTruncationError, TopicRecreatedError
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient, RequestKind, connection_id, response_error
 from ottla.clients.retrying import Retrying, may_pass

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from ottla.clients.admin.admin import Admin
 from ottla.clients.consumer.completed_fetch import FetchedBatches
 from ottla.clients.consumer.consumer import Consumer
-from ottla.clients.consumer.positions import LogTruncationError, TopicRecreatedError
+from ottla.clients.consumer.position_validator import LogTruncationError, TopicRecreatedError
 from ottla.clients.producer.producer import Producer
 from ottla.clients.producer.producer_batch import ProducerBatch, RecordFuture
 from ottla.clients.producer.record_accumulator import BufferExhaustedError

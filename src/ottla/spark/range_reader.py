@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from ottla.clients.consumer.positions import LogTruncationError
+from ottla.clients.consumer.position_validator import LogTruncationError
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.columnar import HEADERS, decode_columns
 from ottla.spark import connections

@@ -9,7 +9,7 @@ from consumer_world import ConsumerWorld, epoch_ends
 from mock_kafka import Later, MockCluster
 from virtual_thread import VirtualThread
 
-from ottla.clients.consumer.positions import LogTruncationError, TopicRecreatedError
+from ottla.clients.consumer.position_validator import LogTruncationError, TopicRecreatedError
 from ottla.clients.partition_reader import (
     PartitionReader,
     RangeFetcher,

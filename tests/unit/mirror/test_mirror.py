@@ -13,7 +13,7 @@ from mirrors import mirroring, plan_of, values
 
 from ottla import Admin, Consumer, Producer
 from ottla.clients.admin.descriptions import ConfigResource
-from ottla.clients.consumer.positions import LogTruncationError
+from ottla.clients.consumer.position_validator import LogTruncationError
 from ottla.clients.mirror_records import Checkpoint, Heartbeat, OffsetSync
 from ottla.errors import ConfigError
 from ottla.mirror.copied_offsets import CopiedTo, key_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.clients.consumer.positions import LogTruncationError
+from ottla.clients.consumer.position_validator import LogTruncationError
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.batch_builder import BatchBuilder
 from ottla.spark import connections

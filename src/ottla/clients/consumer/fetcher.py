@@ -19,7 +19,7 @@ from ottla.clients.consumer.completed_fetch import (
     FetchedBatches,
     split_batches,
 )
-from ottla.clients.consumer.positions import PositionValidator
+from ottla.clients.consumer.position_validator import PositionValidator
 from ottla.clients.consumer.subscription_state import (
     FETCH_AGAIN,
     RESETS,

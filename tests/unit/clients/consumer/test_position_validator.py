@@ -8,7 +8,7 @@ import pytest
 from consumer_world import ConsumerWorld, epoch_ends
 from mock_kafka import HANG_UP, MockCluster
 
-from ottla.clients.consumer.positions import LogTruncationError, TopicRecreatedError
+from ottla.clients.consumer.position_validator import LogTruncationError, TopicRecreatedError
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest
