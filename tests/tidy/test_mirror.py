@@ -535,7 +535,7 @@ ELSEWHERE = (
         "tests/unit/replication/test_replica_manager_waits.py",
         "requests that wait, by what ends the wait",
         "replication/delayed_produce replication/delayed_fetch replication/delayed_delete_records "
-        "replication/delayed_operations",
+        "replication/append_results replication/delayed_operations",
     ),
     Elsewhere(
         "tests/unit/testing/test_memory_disk.py",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.errors import ErrorCode
-from ottla.replication.replica_requests import PartitionAppendResult
+from ottla.replication.append_results import PartitionAppendResult
 from ottla.runtime import DelayedOperation
 from ottla.structs import TopicPartition
 

@@ -16,10 +16,10 @@ from ottla.log.log import Log, LogAppendInfo
 from ottla.log.log_validator import AppendOrigin, ValidBatch
 from ottla.log.producer_state_entry import ProducerStateEntry
 from ottla.log.producer_state_manager import Verification
+from ottla.replication.append_results import ACKS_ALL
 from ottla.replication.cluster_view import ClusterView
 from ottla.replication.partition_leader import PartitionLeader
 from ottla.replication.replica_requests import (
-    ACKS_ALL,
     FetchParams,
     FetchPartitionResult,
     OffsetResult,

@@ -21,6 +21,15 @@ from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager
 from ottla.log.log_validator import AppendOrigin, LargeBatchError, Validated
 from ottla.log.producer_state_manager import OvertakingBatchError
+from ottla.replication.append_results import (
+    ACKS_ALL,
+    ACKS_NONE,
+    PartitionAppendResult,
+    Refusals,
+    acceptance,
+    check_may_write,
+    refusal,
+)
 from ottla.replication.cluster_view import ClusterView
 from ottla.replication.delayed_delete_records import DelayedDeleteRecords, DeleteResults
 from ottla.replication.delayed_fetch import (
@@ -36,17 +45,10 @@ from ottla.replication.fetcher_manager import FetcherManager
 from ottla.replication.in_sync_replicas import counted
 from ottla.replication.partition import Partition
 from ottla.replication.replica_requests import (
-    ACKS_ALL,
-    ACKS_NONE,
     DeleteRecordsResult,
     FetchParams,
     OffsetResult,
-    PartitionAppendResult,
     PartitionFetch,
-    Refusals,
-    acceptance,
-    check_may_write,
-    refusal,
 )
 from ottla.replication.replica_stats import ReplicaStats
 from ottla.replication.replication_quota import ReplicationQuota

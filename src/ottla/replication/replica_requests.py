@@ -1,24 +1,20 @@
-"""The requests to the replica manager and its answers, partition by partition.
+"""Fetches, look-ups by time and deletions, and the answers of the replica manager, by partition.
 
 These values pass between the request handlers and the logs; they know no protocol version.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
+from ottla.errors import ErrorCode
 from ottla.log.leader_epoch_cache import EpochEntry
-from ottla.log.log_results import LogAppendInfo
-from ottla.log.log_validator import AppendOrigin
 from ottla.log.transaction_index import AbortedTxn
 from ottla.runtime import FileRegion
 from ottla.structs import (
     CONSUMER_REPLICA_ID,
-    INTERNAL_TOPICS,
     NO_EPOCH,
     NO_OFFSET,
     NO_REPLICA,
@@ -29,35 +25,16 @@ from ottla.structs import (
     field,
 )
 
-logger = logging.getLogger(__name__)
-
 NOTE_AS_CAUGHT_UP_MS: Final = 500
 """How often a follower that has everything is noted as caught up, rather than at each fetch."""
 
 PartitionKey = tuple[int | str, int]
 """A partition as its reader names it: by the topic's id, as a number, or else by its name."""
 
-ACKS_NONE: Final = 0
-ACKS_LEADER: Final = 1
-ACKS_ALL: Final = -1
-
 
 def partition_key(topic_partition: TopicPartition, topic_id: UUID) -> PartitionKey:
     """The key of a partition: with a topic id the name plays no part, as in Kafka's sessions."""
     return (topic_id.int, topic_partition.partition) if topic_id.int else topic_partition
-
-
-class PartitionAppendResult(Value):
-    """Where a batch was appended, or why it was not."""
-
-    error: ErrorCode
-    base_offset: int = NO_OFFSET
-    last_offset: int = NO_OFFSET
-    log_append_time_ms: int = NO_TIMESTAMP
-    log_start_offset: int = NO_OFFSET
-    error_message: str | None = None
-    awaits_flush: bool = False
-    record_errors: dict[int, str] | None = None
 
 
 class FetchParams(Value):
@@ -190,53 +167,3 @@ class DeleteRecordsResult(NamedTuple):
 
     low_watermark: int
     error: ErrorCode
-
-
-def check_may_write(topic_partition: TopicPartition, origin: AppendOrigin) -> None:
-    """Raise KafkaError where a client would write to an internal topic."""
-    if topic_partition.topic in INTERNAL_TOPICS and origin is AppendOrigin.CLIENT:
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"{topic_partition.topic} is written by the broker only",
-        )
-
-
-def acceptance(info: LogAppendInfo) -> PartitionAppendResult:
-    """The answer to a producer for a batch that was appended."""
-    return PartitionAppendResult(
-        ErrorCode.NONE,
-        info.first_offset,
-        info.last_offset,
-        info.log_append_time_ms,
-        info.log_start_offset,
-        awaits_flush=info.awaits_flush,
-    )
-
-
-class Refusals:
-    """The refused batches of one request, for one line of the log: it may have thousands."""
-
-    __slots__ = ("_first", "count")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._first = ""
-
-    def note(self, topic_partition: TopicPartition, error: KafkaError) -> None:
-        """A batch is refused; the first one is named in the line."""
-        if not self.count:
-            self._first = f"{topic_partition}: {error}"
-        self.count += 1
-
-    def log(self) -> None:
-        """Write the line, if there is anything to say."""
-        if self.count:
-            others = f" (and {self.count - 1} more batches)" if self.count > 1 else ""
-            logger.info("refused a batch for %s%s", self._first, others)
-            self.count = 0
-
-
-def refusal(error: KafkaError) -> PartitionAppendResult:
-    """The answer to a producer for a batch that was refused."""
-    refused = error.record_errors if isinstance(error, RefusedRecordsError) else None
-    return PartitionAppendResult(error.error, error_message=error.message, record_errors=refused)

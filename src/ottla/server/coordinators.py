@@ -13,8 +13,8 @@ from ottla.coordinator.coordinator_log import APPEND_TIMEOUT_MS, OnAppended
 from ottla.coordinator.transaction.transaction_verifier import OnVerified, TransactionVerifier
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.memory_records import batches
+from ottla.replication.append_results import ACKS_ALL
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.replica_requests import ACKS_ALL
 from ottla.structs import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from replica_world import LAG_MS, T0, ReplicaWorld
 
 from ottla.errors import ErrorCode
-from ottla.replication.replica_requests import ACKS_ALL, ACKS_LEADER
+from ottla.replication.append_results import ACKS_ALL, ACKS_LEADER
 
 BROKERS = (1, 2, 3)
 broker_ids = st.sampled_from(BROKERS)

@@ -18,9 +18,10 @@ from ottla.log.log_manager import LogManager
 from ottla.protocol.message import decode, encode
 from ottla.record.batch_builder import build_batch
 from ottla.record.memory_records import batches
+from ottla.replication.append_results import ACKS_ALL
 from ottla.replication.cluster_view import ClusterView
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.replica_requests import ACKS_ALL, FetchParams, PartitionFetch
+from ottla.replication.replica_requests import FetchParams, PartitionFetch
 from ottla.runtime import FileRegion
 from ottla.server.fetch_session import FetchSessionCache
 from ottla.server.handlers.fetch import FetchHandler

@@ -18,8 +18,8 @@ from ottla.protocol.fetch import LAST_VERSION_WITH_NAMES, FetchRequest
 from ottla.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.record.batch_builder import build_batch, build_end_transaction_marker
 from ottla.record.control_record import ControlRecordType, EndTransactionMarker
+from ottla.replication.append_results import ACKS_LEADER
 from ottla.replication.follower_partition import FollowerPartition
-from ottla.replication.replica_requests import ACKS_LEADER
 from ottla.runtime.scheduler import at_once
 from ottla.structs import (
     NO_EPOCH,

@@ -12,14 +12,11 @@ from ottla.errors import ErrorCode
 from ottla.log.offset_checkpoint import OffsetCheckpoint
 from ottla.protocol.api_keys import ApiKey
 from ottla.replication import fetcher, follower_session
+from ottla.replication.append_results import ACKS_LEADER, PartitionAppendResult
 from ottla.replication.delayed_produce import DelayedProduce
 from ottla.replication.follower_partition import FollowerPartition
 from ottla.replication.partition import Partition
-from ottla.replication.replica_requests import (
-    ACKS_LEADER,
-    NOTE_AS_CAUGHT_UP_MS,
-    PartitionAppendResult,
-)
+from ottla.replication.replica_requests import NOTE_AS_CAUGHT_UP_MS
 from ottla.server.fetch_session import FetchSessionCache
 from ottla.structs import LeaderAndIsr, StopReplicaPartition, TopicPartition
 

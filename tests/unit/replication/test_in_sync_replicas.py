@@ -7,8 +7,8 @@ from replica_world import LAG_MS, T0, ReplicaWorld
 
 from ottla.errors import ErrorCode
 from ottla.log.flush_job import FlushJob
+from ottla.replication.append_results import ACKS_LEADER
 from ottla.replication.in_sync_replicas import InSyncReplicas
-from ottla.replication.replica_requests import ACKS_LEADER
 from ottla.structs import LeaderAndIsr
 
 

@@ -17,9 +17,10 @@ from ottla.record.batch_builder import BatchBuilder, build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.memory_records import batches
 from ottla.replication import delayed_operations
+from ottla.replication.append_results import ACKS_ALL, ACKS_LEADER
 from ottla.replication.partition import Partition
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.replica_requests import ACKS_ALL, ACKS_LEADER, FetchParams, PartitionFetch
+from ottla.replication.replica_requests import FetchParams, PartitionFetch
 from ottla.runtime.scheduler import at_once
 from ottla.structs import (
     CONSUMER_REPLICA_ID,

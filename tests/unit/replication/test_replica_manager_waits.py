@@ -6,14 +6,10 @@ import pytest
 from replica_world import LAG_MS, T0, TOPIC_ID, ReplicaWorld
 
 from ottla.errors import ErrorCode
+from ottla.replication.append_results import ACKS_LEADER
 from ottla.replication.delayed_fetch import DelayedFetch
 from ottla.replication.partition_leader import RETRY_BACKOFF_MS
-from ottla.replication.replica_requests import (
-    ACKS_LEADER,
-    FetchParams,
-    FetchPartitionResult,
-    PartitionFetch,
-)
+from ottla.replication.replica_requests import FetchParams, FetchPartitionResult, PartitionFetch
 from ottla.structs import IsolationLevel, StopReplicaPartition, TopicPartition
 
 T1 = TopicPartition("t", 1)

@@ -7,7 +7,11 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import ErrorCode
-from ottla.replication.replica_requests import NOTE_AS_CAUGHT_UP_MS, AwakePartitions, PartitionFetch
+from ottla.replication.replica_requests import (
+    NOTE_AS_CAUGHT_UP_MS,
+    AwakePartitions,
+    PartitionFetch,
+)
 from ottla.replication.replica_stats import ReplicaStats, TopicStats
 from ottla.structs import TopicPartition
 

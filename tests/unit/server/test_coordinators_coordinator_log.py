@@ -7,7 +7,7 @@ import pytest
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode
 from ottla.log.log_validator import AppendOrigin
-from ottla.replication.replica_requests import ACKS_ALL, PartitionAppendResult
+from ottla.replication.append_results import ACKS_ALL, PartitionAppendResult
 from ottla.server.coordinators import TopicLog
 from ottla.structs import TopicPartition, java_hash
 

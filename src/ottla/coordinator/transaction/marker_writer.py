@@ -12,8 +12,8 @@ from ottla.errors import ErrorCode
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.batch_builder import build_end_transaction_marker
 from ottla.record.control_record import ControlRecordType, EndTransactionMarker
+from ottla.replication.append_results import ACKS_ALL, PartitionAppendResult
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.replica_requests import ACKS_ALL, PartitionAppendResult
 from ottla.runtime import Clock
 from ottla.structs import OFFSETS_TOPIC, TopicPartition
 

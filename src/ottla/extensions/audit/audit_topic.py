@@ -17,8 +17,8 @@ from ottla.protocol.produce import (
     TopicProduceData,
 )
 from ottla.record.batch_builder import build_batch_of_values
+from ottla.replication.append_results import ACKS_ALL
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.replica_requests import ACKS_ALL
 from ottla.runtime import Runtime
 from ottla.server.broker_connections import BrokerConnections, Purpose
 from ottla.server.metadata_cache import MetadataCache

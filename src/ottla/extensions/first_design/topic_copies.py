@@ -33,8 +33,8 @@ from ottla.extensions.first_design.copy_steps import (
 from ottla.log.log import Log
 from ottla.record.batch_builder import build_batch
 from ottla.record.legacy_positional import LENGTH
+from ottla.replication.append_results import ACKS_ALL, PartitionAppendResult
 from ottla.replication.partition import Partition
-from ottla.replication.replica_requests import ACKS_ALL, PartitionAppendResult
 from ottla.runtime import FileRegion, Timer
 from ottla.runtime.scheduler import pause
 from ottla.server.parts import Parts

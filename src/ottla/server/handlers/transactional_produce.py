@@ -16,9 +16,9 @@ from ottla.protocol.produce import (
     ProduceRequest,
 )
 from ottla.record.record import TRANSACTIONAL_FLAG
+from ottla.replication.append_results import PartitionAppendResult
 from ottla.replication.delayed_produce import AppendResults
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.replica_requests import PartitionAppendResult
 from ottla.structs import INTERNAL_TOPICS, TopicPartition, TxnProducer
 
 ATTRIBUTES_AND_PRODUCER: Final = Struct(">21xh20xqhi")

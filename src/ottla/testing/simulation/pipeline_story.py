@@ -31,7 +31,7 @@ from ottla.network.node_connection import NodeConnection
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.transactions import InitProducerIdRequest
 from ottla.record.batch_builder import build_batch
-from ottla.replication.replica_requests import ACKS_ALL
+from ottla.replication.append_results import ACKS_ALL
 from ottla.runtime.timing import Deadline
 from ottla.structs import NO_EPOCH, NO_LEADER, NO_PRODUCER_ID, TopicPartition
 from ottla.testing.simulation.cluster import Host, SimulatedCluster

@@ -12,7 +12,7 @@ from ottla.errors import ErrorCode
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.control_record import ControlRecordType, end_of_transaction
 from ottla.record.memory_records import batches
-from ottla.replication.replica_requests import ACKS_ALL, PartitionAppendResult
+from ottla.replication.append_results import ACKS_ALL, PartitionAppendResult
 from ottla.structs import TopicPartition
 from ottla.testing import mock_runtime
 

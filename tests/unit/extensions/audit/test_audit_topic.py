@@ -11,7 +11,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.audit.audit_topic import AuditTopic
 from ottla.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from ottla.record.memory_records import batches
-from ottla.replication.replica_requests import PartitionAppendResult
+from ottla.replication.append_results import PartitionAppendResult
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition
 from ottla.testing import mock_runtime

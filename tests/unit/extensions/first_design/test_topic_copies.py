@@ -17,7 +17,7 @@ from ottla.extensions.first_design.copy_steps import (
     CopyPlace,
     steps_of,
 )
-from ottla.replication.replica_requests import PartitionAppendResult
+from ottla.replication.append_results import PartitionAppendResult
 from ottla.testing import InProcessBroker, wait_until
 
 COPYING = SETTINGS | {"first_design_copied_topics": "pages:today"}

@@ -17,8 +17,8 @@ from ottla.protocol.produce import (
 )
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
+from ottla.replication.append_results import PartitionAppendResult
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.replica_requests import PartitionAppendResult
 from ottla.server.handlers.produce import ProduceHandler, refuse_records
 from ottla.server.handlers.transactional_produce import TransactionalProduce
 from ottla.structs import TopicPartition, TxnProducer
