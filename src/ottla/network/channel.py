@@ -99,11 +99,6 @@ class Channel(asyncio.BufferedProtocol):
     def is_closed(self) -> bool:
         return self.close_reason is not None
 
-    @property
-    def in_flight(self) -> int:
-        """How many requests wait for their answers."""
-        return len(self._pending)
-
     def send(self, request: Request, version: int) -> asyncio.Future[Response]:
         """Send the request; the future is its answer, or the reason why there will be none."""
         future: asyncio.Future[Response] = self._loop.create_future()
@@ -115,11 +110,7 @@ class Channel(asyncio.BufferedProtocol):
         return future
 
     def send_without_response(self, request: Request, version: int) -> asyncio.Future[None] | None:
-        """Send a request that is not answered: Produce with acks=0.
-
-        The future is done when the system has taken all of it; None if it has already. Until then
-        it is in the memory of this process, and lost where that ends.
-        """
+        """Send what is not answered, Produce with acks=0; done when it has left this process."""
         if self.close_reason is not None:
             raise self._closed_error()
         cast(asyncio.Transport, self._transport).set_write_buffer_limits(high=0)

@@ -162,7 +162,7 @@ class NodeConnection:
         Where the session ends soon, requests follow the login that begins the next one.
         """
         if self._must_log_in:
-            return asyncio.ensure_future(self._send_after_login(request, version, timeout_ms))
+            return self._after_login(self.send, request, version, timeout_ms)
         channel = self._open_channel()
         future = channel.send(request, version)
         self._watch(future, channel, timeout_ms, type(request).__name__)
@@ -171,15 +171,9 @@ class NodeConnection:
     def send_without_response(
         self, request: Request, version: int, timeout_ms: int
     ) -> asyncio.Future[Any] | None:
-        """Send a request that brokers do not answer: Produce with acks=0.
-
-        The future, if any, is done when the system has taken the request (`Channel`); if that does
-        not happen in time, the connection is given up.
-        """
+        """Send what brokers do not answer; the future, if any, is that of the channel, in time."""
         if self._must_log_in:
-            later = asyncio.ensure_future(self._write_after_login(request, version, timeout_ms))
-            later.add_done_callback(lambda task: task.cancelled() or task.exception())
-            return later
+            return self._after_login(self.send_without_response, request, version, timeout_ms)
         channel = self._open_channel()
         written = channel.send_without_response(request, version)
         self.last_used_ms = self._runtime.clock.monotonic_ms()
@@ -187,16 +181,17 @@ class NodeConnection:
             self._watch(written, channel, timeout_ms, type(request).__name__)
         return written
 
-    async def _send_after_login(self, request: Request, version: int, timeout_ms: int) -> Response:
+    def _after_login(self, send: Callable[..., Any], *request: Any) -> asyncio.Future[Any]:
         """Requests keep their order: all wait for the same login."""
-        await self.ready()
-        return await self.send(request, version, timeout_ms)
 
-    async def _write_after_login(self, request: Request, version: int, timeout_ms: int) -> None:
-        await self.ready()
-        written = self.send_without_response(request, version, timeout_ms)
-        if written is not None:
-            await asyncio.shield(written)
+        async def call() -> Any:
+            await self.ready()
+            sent = send(*request)
+            return None if sent is None else await asyncio.shield(sent)
+
+        later = asyncio.ensure_future(call())
+        later.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return later
 
     def version_of(self, request: type[Request], low: int = 0, high: int = HIGHEST_VERSION) -> int:
         """The highest version within `low` and `high` that both sides know."""

@@ -105,21 +105,20 @@ def test_request_carries_client_id_and_counted_correlation_ids(world: ChannelWor
 def test_answers_reach_their_requests_in_order(world: ChannelWorld) -> None:
     """Three requests are on their way before the first answer comes."""
     futures = [world.send() for _ in range(3)]
-    assert world.channel.in_flight == 3
+    assert not any(future.done() for future in futures)
     for number, header in enumerate(world.server.headers):
         world.server.answer(header, throttle_time_ms=number)
     world.turn()
 
     assert [future.result().throttle_time_ms for future in futures] == [0, 1, 2]
     assert futures[0].result().api_keys[0].max_version == 3
-    assert world.channel.in_flight == 0
 
 
 def test_request_without_response_waits_for_none(world: ChannelWorld) -> None:
     """The next answer belongs to the next request."""
     world.channel.send_without_response(ApiVersionsRequest(), VERSION)
     future = world.send()
-    assert world.channel.in_flight == 1
+    assert not future.done()
     world.server.answer(world.server.headers[1])
     world.turn()
 
