@@ -57,7 +57,7 @@ class LogDump:
         parser: RecordParser | None,
         max_batch_bytes: int | None,
         terminal: Terminal,
-        conversion: SegmentConversion | None = None,
+        conversion: SegmentConversion | None,
     ) -> None:
         self.path = path
         self.conversion = conversion

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def matching_topics(
-    topics: Collection[str], expression: str | None, *, exclude_internal: bool = False
+    topics: Collection[str], expression: str | None, *, exclude_internal: bool
 ) -> list[str]:
     """The names, in order, of the topics that the expression matches as a whole."""
     names = sorted(topics)
@@ -40,7 +40,7 @@ def existing_topics(
     topics: Collection[str],
     expression: str,
     *,
-    if_exists: bool = False,
+    if_exists: bool,
     exclude_internal: bool = False,
 ) -> list[str]:
     """`matching_topics`; raises CommandError where there are none, unless `if_exists`."""
@@ -161,7 +161,7 @@ def topic_line(shown: Described) -> str:
     )
 
 
-def partition_line(topic: str, partition: TopicPartitionInfo, no_leader: str = NONE) -> str:
+def partition_line(topic: str, partition: TopicPartitionInfo, no_leader: str) -> str:
     """The line of one partition; `no_leader` stands in it where it has none."""
     has_state = partition.leader_epoch >= 0
     leader = partition.leader if partition.leader >= 0 else no_leader if has_state else NONE

@@ -224,7 +224,7 @@ class TopicOffsetStorage(OffsetStorage):
     topic: str
 
     def __init__(
-        self, topic: TableTopic, settings: Mapping[str, Any], has_transactions: bool = False
+        self, topic: TableTopic, settings: Mapping[str, Any], has_transactions: bool
     ) -> None:
         """`transactions`: only committed records are read."""
         super().__init__()

@@ -119,7 +119,7 @@ def _decoded(data: bytes, decode: Decode | None) -> ShownBytes | None:
         return None
 
 
-def kind_and_text(data: bytes, is_cut: bool = False) -> tuple[str, str]:
+def kind_and_text(data: bytes, is_cut: bool) -> tuple[str, str]:
     """The kind of some bytes, and the text for them."""
     try:
         text = UTF_8().decode(data, final=not is_cut)  # the last letter may be cut in two

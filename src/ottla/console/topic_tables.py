@@ -216,7 +216,7 @@ class ColumnWalk(NewestFirst):
 
 
 def text_batch(
-    batch: pa.RecordBatch, hide: Hiding, schemas: SchemaRegistry | None = None
+    batch: pa.RecordBatch, hide: Hiding, schemas: SchemaRegistry | None
 ) -> pa.RecordBatch:
     """Columns of bytes as columns of text, without their masked places."""
     columns = [batch.column(name) for name in ("partition", "offset", "timestamp")]

@@ -44,7 +44,7 @@ class LogFlusher:
     )
 
     def __init__(
-        self, runtime: Runtime, log: ReadableLog, recovery_point: int, has_new_names: bool = True
+        self, runtime: Runtime, log: ReadableLog, recovery_point: int, has_new_names: bool
     ) -> None:
         self._runtime = runtime
         self._log = log

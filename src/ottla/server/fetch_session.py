@@ -113,7 +113,7 @@ class FetchSession:
         uses_topic_ids: bool,
         now_ms: int,
         is_of_follower: bool,
-        connection_id: str = "",
+        connection_id: str,
     ) -> None:
         self.id = session_id
         self.connection_id = connection_id

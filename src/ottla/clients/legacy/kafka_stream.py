@@ -63,7 +63,7 @@ class MessageChunk:
         self,
         partition: OwnedPartition,
         records: Sequence[ConsumerRecord],
-        following: Sequence[int] | None = None,
+        following: Sequence[int] | None,
     ) -> None:
         self.partition = partition
         self.records = records

@@ -73,7 +73,7 @@ class Sender:
         config: ProducerConfig,
         manager: TransactionManager | None,
         *,
-        is_transactional: bool = False,
+        is_transactional: bool,
     ) -> None:
         self._client = client
         self._metadata = metadata

@@ -128,7 +128,7 @@ class WarehouseSinkSettings(ConfigTable):
 class LoadProcess:
     """A driver in a process group of its own, which ends with the thread that has started it."""
 
-    def __init__(self, words: Sequence[str], spark_conf: Sequence[str] = ()) -> None:
+    def __init__(self, words: Sequence[str], spark_conf: Sequence[str]) -> None:
         """`spark_conf` may have keys of object stores, which no other user may see in a list of
         processes: it is handed on by the environment.
         """

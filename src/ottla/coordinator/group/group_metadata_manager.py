@@ -148,7 +148,7 @@ class GroupMetadataManager:
         self,
         runtime: Runtime,
         log: CoordinatorLog,
-        is_deleted: Callable[[TopicPartition, UUID], bool] = lambda partition, topic_id: False,
+        is_deleted: Callable[[TopicPartition, UUID], bool],
     ) -> None:
         self.log = log
         self.is_deleted = is_deleted

@@ -33,7 +33,7 @@ class GroupTypes:
         config: BrokerConfig,
         manager: GroupMetadataManager,
         topics: ClusterTopics,
-        config_of: ConfigOfGroup | None = None,
+        config_of: ConfigOfGroup | None,
     ) -> None:
         broker_defaults = ConsumerGroupConfig.of(config, {})
         self.classic = Rebalancer(runtime, config, manager)

@@ -67,7 +67,7 @@ class TopicDrops:
         """Have all groups forget their offsets in topics that do not exist."""
         self._runtime.begin(self._compare_all(), "forget offsets without a topic")
 
-    def compare_group(self, group: Group, seen: int = 0) -> Work[int]:
+    def compare_group(self, group: Group, seen: int) -> Work[int]:
         """Have a group do so; `seen` offsets of others have been looked at since the last pause.
 
         Returns how many have been then.

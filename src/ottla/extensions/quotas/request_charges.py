@@ -67,7 +67,7 @@ class RequestCharges(RequestQuota):
         budgets: Budgets,
         size: int,
         start_ns: int,
-        network: TimedTransport | None = None,
+        network: TimedTransport | None,
     ) -> None:
         self.quotas = quotas
         self._budgets = budgets
