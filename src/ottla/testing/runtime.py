@@ -221,37 +221,31 @@ class MockBackground:
         on_done: Callable[[T], object] | None = None,
         on_error: Callable[[BaseException], object] | None = None,
     ) -> None:
-        self._scheduler.call_soon(lambda: self._run_job(job, on_done, on_error))
+        scheduler = self._scheduler
+        scheduler.call_soon(partial(run_job, scheduler, job, on_done, on_error))
 
     async def run(self, job: Callable[[], T]) -> T:
         await asyncio.sleep(0)
         return job()
 
-    def _run_job(
-        self,
-        job: Callable[[], T],
-        on_done: Callable[[T], object] | None,
-        on_error: Callable[[BaseException], object] | None,
-    ) -> None:
-        try:
-            result = job()
-        except Exception as error:
-            self._report(job, error, on_error)
-            return
-        if on_done is not None:
-            deliver = on_done
-            self._scheduler.call_soon(lambda: deliver(result))
 
-    def _report(
-        self,
-        job: Callable[[], object],
-        error: Exception,
-        on_error: Callable[[BaseException], object] | None,
-    ) -> None:
+def run_job(
+    scheduler: Scheduler,
+    job: Callable[[], T],
+    on_done: Callable[[T], object] | None,
+    on_error: Callable[[BaseException], object] | None,
+) -> None:
+    """Run a job of the background in this step of the loop, and its callback in a later one."""
+    try:
+        result = job()
+    except Exception as error:
         if on_error is None:
             background_logger.error("The background job %r failed", job, exc_info=error)
-            return
-        self._scheduler.call_soon(lambda: on_error(error))
+        else:
+            scheduler.call_soon(partial(on_error, error))
+        return
+    if on_done is not None:
+        scheduler.call_soon(partial(on_done, result))
 
 
 class MockRuntime(Runtime, frozen=True):

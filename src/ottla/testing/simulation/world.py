@@ -11,12 +11,13 @@ import random
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from enum import Enum
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from ottla.runtime import Runtime
-from ottla.runtime.background import logger as background_logger
 from ottla.runtime.scheduler import PeriodicTimer, Timer, log_task_death
 from ottla.testing.memory_disk import MemoryDisk
+from ottla.testing.runtime import run_job
 from ottla.testing.simulation.agenda import Agenda, AgendaLoop
 from ottla.testing.simulation.network import ProcessNetwork, SimulatedNetwork
 from ottla.testing.virtual_loop import MockClock
@@ -220,32 +221,13 @@ class ProcessBackground:
         on_done: Callable[[T], object] | None = None,
         on_error: Callable[[BaseException], object] | None = None,
     ) -> None:
-        def run() -> None:
-            try:
-                result = job()
-            except Exception as error:
-                self._report(job, error, on_error)
-                return
-            if on_done is not None:
-                self._scheduler.call_soon(lambda: on_done(result))
-
+        run = partial(run_job, self._scheduler, job, on_done, on_error)
         self._scheduler.call_later(self.job_ms(self._random), run)
 
     async def run(self, job: Callable[[], T]) -> T:
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self.submit(job, done.set_result, done.set_exception)
         return await done
-
-    def _report(
-        self,
-        job: Callable[[], object],
-        error: Exception,
-        on_error: Callable[[BaseException], object] | None,
-    ) -> None:
-        if on_error is None:
-            background_logger.error("The background job %r failed", job, exc_info=error)
-        else:
-            self._scheduler.call_soon(lambda: on_error(error))
 
 
 class SimulatedProcess:
