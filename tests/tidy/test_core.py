@@ -31,6 +31,7 @@ OTHERS = {
     "log/producer_snapshot": "the bytes of a file, which Kafka has made too",
     "metrics/*": "sensors and their forms, for measures of a broker and for clients",
     "runtime/http_calls": "calls over HTTP of tools, and for the keys of tokens",
+    "network/descriptors": "how many files a process may open, and which are not for clients",
     "network/held_bytes": "limits of what clients hold that stop in the middle",
     "network/sasl_login": "the client's side of a login, where settings have one",
     "network/traffic": "connections and bytes of listeners, for measures",

@@ -3,7 +3,8 @@
 `max.connections` counts all listeners together: when it is reached, no client is accepted until
 another leaves, except on the listener of the brokers, where the client that was quiet for
 longest makes room (KIP-402). `max.connections.per.ip` is checked after accepting: one too many is
-closed at once. How fast clients may come is limited as well (`ConnectionRates`).
+closed at once. How fast clients may come is limited as well (`ConnectionRates`). The last file
+descriptors are not for clients: who just connects cannot take them from the logs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Final
 
 from ottla.network.connection import Connection
 from ottla.network.connection_rates import ConnectionRates
+from ottla.network.descriptors import is_of_reserve
 from ottla.network.socket_config import NO_LIMIT, SocketConfig
 from ottla.runtime import Runtime, Timer
 from ottla.runtime.poller import READABLE
@@ -30,6 +32,7 @@ logger = logging.getLogger(__name__)
 # No descriptors or memory at present: waiting helps, trying at once does not.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 EXHAUSTED_PAUSE_MS = 100
+TOLD_EVERY_MS: Final = 10_000
 MAX_REFUSED: Final = 1024
 """So many clients are kept waiting before they are closed; more are closed at once."""
 MAPPED_IPV4 = "::ffff:"
@@ -68,6 +71,8 @@ class Acceptor:
         self.rates = ConnectionRates(runtime.clock, config)
         self._pausing: set[str] = set()
         self._refused: dict[socket.socket, Timer] = {}
+        # Listener and reason -> when it was logged that clients of the listener have to wait.
+        self._told_ms: dict[tuple[str, str], int] = {}
 
     def __contains__(self, fd: int) -> bool:
         """Whether it is a listening socket."""
@@ -147,6 +152,11 @@ class Acceptor:
             if not address:  # so has this one, as macOS reports it
                 client.close()
                 continue
+            if self._takes_reserve(client, listener):
+                client.close()
+                self._wait(listener, EXHAUSTED_PAUSE_MS)
+                self._tell(listener, "the last descriptors are for files")
+                return
             if leaver is not None:
                 leaver.close("max.connections is reached and a broker wants to connect")
             self._let_in(client, listener, (address[0].removeprefix(MAPPED_IPV4), address[1]))
@@ -188,17 +198,18 @@ class Acceptor:
         limits: dict[str | None, int] = {}
         if listener.name in config.connection_creation_rates:
             limits[listener.name] = config.connection_creation_rates[listener.name]
-        is_protected = listener.name == config.inter_broker_listener_name
-        if config.max_connection_creation_rate < NO_LIMIT and not (
-            is_protected and len(self.listeners) > 1
-        ):
+        is_protected = self._is_of_brokers(listener)
+        if config.max_connection_creation_rate < NO_LIMIT and not is_protected:
             limits[None] = config.max_connection_creation_rate
         pause_ms = self.rates.pause_ms(limits)
         if pause_ms:
-            self._pausing.add(listener.name)
-            self._watch()
-            end = partial(self._end_pause, listener.name)
-            self._runtime.scheduler.call_later(pause_ms, end)
+            self._wait(listener, pause_ms)
+
+    def _wait(self, listener: Listener, pause_ms: int) -> None:
+        self._pausing.add(listener.name)
+        self._watch()
+        end = partial(self._end_pause, listener.name)
+        self._runtime.scheduler.call_later(pause_ms, end)
 
     def _end_pause(self, listener_name: str) -> None:
         self._pausing.discard(listener_name)
@@ -219,6 +230,15 @@ class Acceptor:
         self._refused.pop(client).cancel()
         client.close()
 
+    def _is_of_brokers(self, listener: Listener) -> bool:
+        """Whether brokers come by this listener, and clients by another."""
+        is_theirs = listener.name == self._config.inter_broker_listener_name
+        return is_theirs and len(self.listeners) > 1
+
+    def _takes_reserve(self, client: socket.socket, listener: Listener) -> bool:
+        fd, most = client.fileno(), self._config.max_descriptors
+        return is_of_reserve(fd, most, self._count) and not self._is_of_brokers(listener)
+
     def _is_full(self) -> bool:
         return self._count >= self._config.max_connections
 
@@ -229,10 +249,18 @@ class Acceptor:
 
     def _pause(self, listener: Listener, error: OSError) -> None:
         """Leave clients in the backlog for a moment; to ask again at once would only burn time."""
-        logger.warning("Cannot accept on listener %s for now: %s", listener.name, error.strerror)
+        self._tell(listener, str(error.strerror))
         self._is_exhausted = True
         self._watch()
         self._runtime.scheduler.call_later(EXHAUSTED_PAUSE_MS, self._resume)
+
+    def _tell(self, listener: Listener, reason: str) -> None:
+        """Log why clients have to wait, though not at every attempt."""
+        now_ms = self._runtime.clock.monotonic_ms()
+        told_ms = self._told_ms.get((listener.name, reason))
+        if told_ms is None or now_ms - told_ms >= TOLD_EVERY_MS:
+            self._told_ms[listener.name, reason] = now_ms
+            logger.warning("Cannot accept on listener %s for now: %s", listener.name, reason)
 
     def _resume(self) -> None:
         self._is_exhausted = False

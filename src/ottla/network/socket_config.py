@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.network.descriptors import max_open_files
 from ottla.network.listener_security import BrokerLogins
 from ottla.network.tls_context import BrokerTls, ListenerTls
 from ottla.runtime import Clock
@@ -37,6 +38,9 @@ class SocketConfig(Value, frozen=True):
     max_connection_creation_rate: int = NO_LIMIT
     connection_creation_rates: Mapping[str, int] = field(default_factory=dict)
     """The limits of listeners that have their own."""
+
+    max_descriptors: int = NO_LIMIT
+    """How many descriptors the process may have, for connections and files together."""
 
     quota_window_num: int = 11
     quota_window_size_seconds: int = 1
@@ -72,6 +76,7 @@ def network_config(config: BrokerConfig, tls: BrokerTls, logins: BrokerLogins) -
         socket_receive_buffer_bytes=config.socket_receive_buffer_bytes,
         socket_listen_backlog_size=config.socket_listen_backlog_size or NO_LIMIT,
         **connection_limits(config),
+        max_descriptors=max_open_files(),
         quota_window_num=config.quota_window_num,
         quota_window_size_seconds=config.quota_window_size_seconds,
         connections_max_idle_ms=config.connections_max_idle_ms,

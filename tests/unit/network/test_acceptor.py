@@ -12,7 +12,7 @@ import pytest
 from network_world import PATIENCE_S, Client, NetworkWorld, frame
 
 from ottla.network import processor
-from ottla.network.acceptor import EXHAUSTED_PAUSE_MS, Listener
+from ottla.network.acceptor import EXHAUSTED_PAUSE_MS, TOLD_EVERY_MS, Listener
 from ottla.network.processor import RECEIVE_BYTES
 from ottla.network.socket_config import SocketConfig
 from ottla.runtime import serving_loop
@@ -196,7 +196,7 @@ def test_override_is_the_limit_of_its_address(new_world: NewWorld) -> None:
 def test_acceptor_pauses_when_descriptors_have_run_out(
     world: NetworkWorld, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """EMFILE is logged once per pause; the client waits in the backlog and is served after."""
+    """EMFILE is logged, not at each attempt; the client waits in the backlog, and is served."""
     attempts = []
 
     def accept(self: socket.socket) -> object:
@@ -214,6 +214,43 @@ def test_acceptor_pauses_when_descriptors_have_run_out(
 
     world.advance(EXHAUSTED_PAUSE_MS)
     assert world.receive(client, 9) == frame(b"hello")
+
+
+def reserve_descriptors(world: NetworkWorld, limit: int, brokers: str | None = None) -> None:
+    """Have a limit of descriptors, the last quarter of which is not for clients."""
+    config = SocketConfig(max_descriptors=limit, inter_broker_listener_name=brokers)
+    world.processor.update_config(config)
+
+
+def test_last_descriptors_are_not_for_clients(
+    world: NetworkWorld, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those who come are refused once clients have as many, though files may have all below.
+
+    The log says so once in a while, and who is in is served.
+    """
+    reserve_descriptors(world, 12)
+    clients = [world.connect() for _ in range(3)]
+    assert all(is_served(world, client) for client in clients)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert world.is_closed(world.connect())
+            world.advance(EXHAUSTED_PAUSE_MS)
+    assert caplog.text.count("PLAINTEXT for now: the last descriptors are for files") == 1
+    assert is_served(world, clients[0])
+
+    world.advance(TOLD_EVERY_MS)
+    assert world.is_closed(world.connect())
+    assert caplog.text.count("for now: the last descriptors are for files") == 2
+
+
+def test_brokers_get_the_last_descriptors(world: NetworkWorld) -> None:
+    """They come by a listener of their own."""
+    internal = world.processor.listen("INTERNAL", "localhost", 0)
+    reserve_descriptors(world, 4, brokers="INTERNAL")
+    assert is_served(world, world.connect())
+    assert world.is_closed(world.connect())
+    assert is_served(world, world.connect(internal.port))
 
 
 @pytest.mark.parametrize("began", ["accepting", "listening"])
