@@ -174,6 +174,27 @@ class GroupSequences(RuleBasedStateMachine):
         self.world.log.release(in_order)
         self.read_answers()
 
+    @precondition(lambda self: self.world.log.held_count)
+    @rule()
+    def acknowledge_one_write(self) -> None:
+        self.world.log.release_first()
+        self.read_answers()
+
+    @rule(number=client_numbers, times=st.integers(1, 3), loses_power=st.booleans())
+    def restart_client(self, number: int, times: int, loses_power: bool) -> None:
+        """The client of a settled group comes back, again and again; the log has one write soon."""
+        self.release_writes(in_order=True)
+        self.settle()
+        self.hold_writes()
+        for _ in range(times):
+            self.crash(number)
+            self.join(number, b"a")
+        if self.world.log.held_count:
+            self.acknowledge_one_write()
+        if loses_power:
+            self.lose_power()
+        self.release_writes(in_order=True)
+
     @rule(error=st.sampled_from([ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS, *IN_THE_LOG]))
     def set_write_error(self, error: ErrorCode) -> None:
         self.world.log.error = error
@@ -187,6 +208,21 @@ class GroupSequences(RuleBasedStateMachine):
         for client in self.clients:
             client.join = client.sync = None
         self.read_answers()
+
+    @rule()
+    def lose_power(self) -> None:
+        """What members were told of the generation that the log has is in the log."""
+        self.world.coordinator.shutdown()
+        self.read_answers()
+        self.world.log.lose_power()
+        self.commits = [each for each in self.commits if not each[1].is_open]
+        self.release_writes(in_order=True)
+        self.world.start()
+        group = self.world.coordinator.manager.group("g")
+        for client in self.clients:
+            client.join = client.sync = None
+            if group and client.generation == group.generation_id:
+                assert client.member_id in group.members
 
     @rule()
     def move_away_and_back(self) -> None:

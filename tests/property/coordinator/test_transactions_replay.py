@@ -119,10 +119,27 @@ class TransactionSequences(RuleBasedStateMachine):
         self.world.log.hold = False
         self.world.log.release(in_order)
 
+    @precondition(lambda self: self.world.log.held_count)
+    @rule()
+    def acknowledge_one_write(self) -> None:
+        self.world.log.release_first()
+
     @precondition(lambda self: not self.world.log.hold)
     @rule()
     def restart(self) -> None:
         self.world.restart()
+
+    @rule()
+    def lose_power(self) -> None:
+        """No producer has an identity that the log does not have."""
+        self.world.coordinator.shutdown()
+        self.world.log.lose_power()
+        self.world.log.hold = False
+        self.world.start()
+        for name, known in self.given.items():
+            current = self.manager.get(name).current
+            if known and known[-1][0] == current.producer_id:
+                assert known[-1][1] <= current.producer_epoch
 
     @rule()
     def settle(self) -> None:

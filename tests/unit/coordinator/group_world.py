@@ -79,6 +79,8 @@ class MemoryOffsetsLog:
         self.hold = False
         self.is_replicated = True
         self._held: list[Callable[[], None]] = []
+        self._acknowledged = [0] * partition_count
+        """How many batches of each partition have been acknowledged, and survive a loss of power."""
 
     def partition_for(self, group_id: str) -> int:
         return sum(group_id.encode()) % self.partition_count
@@ -106,16 +108,36 @@ class MemoryOffsetsLog:
         error, offset = self.error, NO_OFFSET
         if not error or error in IN_THE_LOG:
             offset = self._write(partition, batch)
-        if self.hold:
-            self._held.append(lambda: on_done(error, offset) and None)
-        else:
+        count = len(self.partitions[partition])
+
+        def acknowledge() -> None:
+            self._acknowledged[partition] = max(count, self._acknowledged[partition])
             on_done(error, offset)
+
+        if self.hold:
+            self._held.append(acknowledge)
+        else:
+            acknowledge()
+
+    def lose_power(self) -> None:
+        """All batches that were not acknowledged are gone, and nobody hears of them."""
+        self._held = []
+        for partition, count in enumerate(self._acknowledged):
+            del self.partitions[partition][count:]
+            last = self.partitions[partition][-1:]
+            ends = [batch.next_offset for data in last for batch in batches(memoryview(data))]
+            self._ends[partition] = ends[-1] if ends else 0
 
     def release(self, in_order: bool = True) -> None:
         """Acknowledge what was held back."""
         held, self._held = self._held, []
         for acknowledge in held if in_order else reversed(held):
             acknowledge()
+
+    @property
+    def held_count(self) -> int:
+        """How many writes are held back."""
+        return len(self._held)
 
     def release_first(self) -> None:
         """Acknowledge the oldest write that was held back."""
