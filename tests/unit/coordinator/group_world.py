@@ -80,7 +80,7 @@ class MemoryOffsetsLog:
         self.is_replicated = True
         self._held: list[Callable[[], None]] = []
         self._acknowledged = [0] * partition_count
-        """How many batches of each partition have been acknowledged, and survive a loss of power."""
+        """How many batches of each partition are acknowledged, and survive a loss of power."""
 
     def partition_for(self, group_id: str) -> int:
         return sum(group_id.encode()) % self.partition_count
