@@ -15,6 +15,7 @@ from urllib.parse import quote
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.connect_redrive import add_redrive_options, redrive
+from ottla.cli.exact_json import json_line
 from ottla.cli.jmx_options import note_metrics_at
 from ottla.cli.options import (
     add_bootstrap_server,
@@ -347,7 +348,7 @@ def _offsets(arguments: Namespace, terminal: Terminal) -> int:
     path = f"/connectors/{quote(name, safe='')}/offsets"
     if what == "show":
         found = offsets_of(ask(arguments, "GET", path))
-        terminal.print(json.dumps(found, ensure_ascii=False))
+        terminal.print(json_line(found))
     elif what == "reset":
         terminal.print(text_of(ask(arguments, "DELETE", path), "message"))
     else:

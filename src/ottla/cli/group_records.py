@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 from typing import TYPE_CHECKING
 
+from ottla.cli.exact_json import json_line
 from ottla.protocol.consumer_protocol import (
     ConsumerProtocolSubscription,
     decode_assignment,
@@ -176,4 +176,4 @@ def _json_name(name: str) -> str:
 
 
 def _json(document: object) -> str:
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    return json_line(document, is_short=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ottla.cli.exact_json import json_line
 from ottla.cli.output import one_line
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def show_rows(rows: Sequence[Row], format: str, terminal: Terminal) -> None:
     """Print the rows as a table, or as JSON: on one line, indented on a terminal."""
     if format == JSON:
         indent = 2 if terminal.shows_results else None
-        terminal.print(json.dumps(list(rows), indent=indent, default=str))
+        terminal.print(json_line(list(rows), indent=indent, is_ascii=True))
     elif not rows:
         terminal.remark("nothing to show")
     else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.cli.command import Command
 from ottla.cli.command_error import UsageError
 from ottla.cli.console_consumer import POLL_MS, partitions_of
-from ottla.cli.exact_json import exact_json
+from ottla.cli.exact_json import exact_json, json_line
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
@@ -253,8 +253,7 @@ def json_of(data: bytes | None) -> Any:
 def line_of(record: ConsumerRecord, format: str, terminal: Terminal) -> str:
     """A record as a line: time, place, key and value; in colour where there is any."""
     if format == JSON:
-        # Printing escapes the other characters that act on a terminal as JSON does.
-        return json.dumps(fields_of(record), ensure_ascii=False).replace("\x7f", "\\u007f")
+        return json_line(fields_of(record))
     when = when_text(record.timestamp_ms, terminal)
     place = f"{record.partition}:{record.offset}"
     key = "" if record.key is None else f"{shown(record.key)}  "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla import RebalanceListener
 from ottla.cli.command import Command
+from ottla.cli.exact_json import json_line
 from ottla.cli.options import add_bootstrap_server, add_flag, add_integer, bootstrap_server, require
 from ottla.cli.producer_perf_test import Throttle
 from ottla.cli.property_files import load_properties
@@ -36,7 +36,7 @@ class Events:
     def print(self, name: str, **facts: Any) -> None:
         event = {"timestamp": self.terminal.now_ms(), "name": name, **facts}
         with self._lock:
-            self.terminal.print(json.dumps(event, separators=(",", ":"), ensure_ascii=False))
+            self.terminal.print(json_line(event, is_short=True))
             self.terminal.out.flush()
 
 

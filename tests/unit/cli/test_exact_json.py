@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from decimal import Decimal
 
 import pytest
 
-from ottla.cli.exact_json import exact_json
+from ottla.cli.exact_json import exact_json, json_line
+from ottla.cli.terminal import ACTING, harmless
 
 
 @pytest.mark.parametrize(
@@ -55,3 +57,20 @@ def test_number_that_is_taken_is_the_number_that_was_written():
         assert Decimal(json.dumps(found)) == Decimal(text)
 
     assert 1000 < taken < 4900
+
+
+@pytest.mark.parametrize("first", range(0, 0x10000, 0x1000), ids=hex)
+def test_line_is_json_of_the_same_text_on_a_terminal_too(first):
+    """Each character of the basic plane, alone and in a name: halves of pairs as well."""
+    for number in range(first, first + 0x1000):
+        value = {chr(number): [chr(number), 1]}
+        shown = harmless(json_line(value))
+        assert json.loads(shown) == value
+        assert ACTING.search(shown) is None
+
+
+def test_number_that_json_does_not_have_is_null():
+    """As a metric may be one that has no value yet."""
+    value = {"a": math.nan, "b": [math.inf, (-math.inf, 1.5)]}
+
+    assert json_line(value, is_short=True) == '{"a":null,"b":[null,[null,1.5]]}'
