@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from types import SimpleNamespace
 
 import pytest
+from apis_world import Context
 
 from ottla.errors import ErrorCode
 from ottla.log.log_manager import FutureReplica, LogAttachment
@@ -90,7 +91,7 @@ class World:
                 )
                 for topic in result.topics
             ]
-            for result in self.handler.handle_describe_log_dirs(None, body).results
+            for result in self.handler.handle_describe_log_dirs(Context(), body).results
         }
 
 
@@ -124,7 +125,7 @@ def test_only_what_is_asked_for_is_described(world):
 
 def test_size_of_the_volume_is_that_of_the_disk(world):
     """All bytes, and those that are free."""
-    results = world.handler.handle_describe_log_dirs(None, DescribeLogDirsRequest(topics=[]))
+    results = world.handler.handle_describe_log_dirs(Context(), DescribeLogDirsRequest(topics=[]))
 
     assert [(r.error_code, r.total_bytes, r.usable_bytes) for r in results.results] == [
         (0, 100, 60)
@@ -135,7 +136,7 @@ def test_size_of_the_volume_is_that_of_the_disk(world):
 def test_directory_that_has_failed_is_named_without_partitions(world, is_known):
     """A failure that is found only now takes it offline; the other one is described."""
     world.a.is_offline, world.a.fails = is_known, True
-    results = world.handler.handle_describe_log_dirs(None, DescribeLogDirsRequest(topics=None))
+    results = world.handler.handle_describe_log_dirs(Context(), DescribeLogDirsRequest(topics=None))
 
     assert [(r.log_dir, r.error_code, len(r.topics)) for r in results.results] == [
         ("/a", ErrorCode.KAFKA_STORAGE_ERROR, 0),
@@ -147,9 +148,7 @@ def test_directory_that_has_failed_is_named_without_partitions(world, is_known):
 def test_very_many_logs_are_described_in_slices(world):
     """Each sums up its segments: others are served meanwhile."""
     world.logs = [log(world.a, f"t{number % 50}", number) for number in range(LOGS_IN_A_SLICE + 1)]
-    answer = world.handler.handle_describe_log_dirs(
-        SimpleNamespace(connection=SimpleNamespace(is_closing=False)), DescribeLogDirsRequest()
-    )
+    answer = world.handler.handle_describe_log_dirs(Context(), DescribeLogDirsRequest())
     assert isinstance(answer, Coroutine)
     first, _ = mock_runtime().scheduler.run(answer).results
 
