@@ -50,6 +50,13 @@ class PartitionReassigner(ActiveFeature):
             for index in sorted({*topic.adding, *topic.removing})
         }
 
+    def changing(self, partition: TopicPartition) -> ReplicaAssignment | None:
+        """The reassignment of the partition, if one is under way; others are not looked at."""
+        if not self._exists(partition):
+            return None
+        assignment = self.context.assignment(partition)
+        return assignment if assignment.is_being_reassigned else None
+
     async def load(self) -> None:
         """Continue a predecessor's reassignments."""
         for partition in self.under_way():
@@ -61,9 +68,8 @@ class PartitionReassigner(ActiveFeature):
 
     async def on_replicas_online(self, partitions: Iterable[TopicPartition]) -> None:
         """Continue these reassignments."""
-        under_way = self.under_way()
         for partition in partitions:
-            if partition in under_way:
+            if self.changing(partition) is not None:
                 await self._advance(partition)
 
     async def on_isr_changes(self, partitions: Iterable[TopicPartition]) -> None:
@@ -123,8 +129,8 @@ class PartitionReassigner(ActiveFeature):
             await self.core.fenced.write(Delete(paths.REASSIGN_PARTITIONS, stat.version))
 
     def _is_on_the_way(self, partition: TopicPartition, target: tuple[int, ...]) -> bool:
-        under_way = self.under_way().get(partition)
-        return under_way is not None and under_way.target == target
+        changing = self.changing(partition)
+        return changing is not None and changing.target == target
 
     @property
     def deleted(self) -> list[TopicPartition]:
@@ -320,9 +326,10 @@ async def list_reassignments(
     """The reassignments under way, of these partitions or of all."""
 
     async def under_way(active: ActiveController) -> dict[TopicPartition, ReplicaAssignment]:
-        found = active.find(PartitionReassigner).under_way()
+        reassigner = active.find(PartitionReassigner)
         if partitions is None:
-            return found
-        return {each: found[each] for each in partitions if each in found}
+            return reassigner.under_way()
+        found = ((each, reassigner.changing(each)) for each in partitions)
+        return {each: changing for each, changing in found if changing is not None}
 
     return await controller.do("list reassignments", under_way)

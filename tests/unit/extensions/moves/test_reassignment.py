@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 from controller_world import ControllerWorld
 
+from ottla.controller.controller_context import TopicContext
 from ottla.controller.requested_topic import RequestedTopic
 from ottla.errors import ErrorCode
 from ottla.extensions.moves.reassignment import (
@@ -287,6 +288,26 @@ def test_node_of_an_older_tool_does_not_begin_again_what_is_on_its_way(world):
 
     assert under_way[T0].target == (0, 2)
     assert world.state(T0).leader_epoch == epoch + 1, "it tells the replicas of it once"
+
+
+def test_partitions_are_looked_at_without_all_others(world, monkeypatch):
+    """Else the next controller, with very many in the node of an older tool, would never begin."""
+    world.create(RequestedTopic("many", assignment=dict.fromkeys(range(60), (0, 1))))
+    targets = {TopicPartition("many", index): (0, 2) for index in range(60)}
+    world.write(paths.REASSIGN_PARTITIONS, encode_reassignments(targets))
+    looks, look = [], TopicContext.full_assignment
+
+    def counted(self, index):
+        looks.append(index)
+        return look(self, index)
+
+    monkeypatch.setattr(TopicContext, "full_assignment", counted)
+    world.restart()
+    count = len(looks)
+    assert len(world.run(list_reassignments(world.controller, [*targets][:5]))) == 5
+
+    assert count < 20 * len(targets)
+    assert len(looks) - count == 5
 
 
 def test_deletion_ends_a_reassignment(world):

@@ -30,7 +30,6 @@ class Controller:
         assigned = SimpleNamespace(assignment={0: (1, 2), 1: (2, 3)})
         self.context = SimpleNamespace(topics={"t": assigned})
         self.asked = []
-        self.under_way = {}
 
     async def do(self, name, operation):
         return await operation(self)
@@ -91,7 +90,8 @@ def test_number_of_replicas_changes_only_where_the_request_allows_it(controller,
 def test_reassignments_under_way_are_listed(controller):
     """All of them, or those of named partitions."""
     ongoing = SimpleNamespace(replicas=(1, 2, 3), adding=(3,), removing=(1,))
-    controller.under_way = lambda: {T0: ongoing, U0: ongoing}
+    under_way = {T0: ongoing, U0: ongoing}
+    controller.under_way, controller.changing = lambda: under_way, under_way.get
     topics = [ListPartitionReassignmentsTopics(name="t", partition_indexes=[0, 1])]
     for named, wanted in ((topics, [T0]), (None, [T0, U0])):
         body = ListPartitionReassignmentsRequest(topics=named)
