@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
+from apis_world import Context
 
 from ottla.errors import ErrorCode
 from ottla.extensions.tokens.token_store import TokenStore
@@ -66,8 +65,10 @@ class World:
         request = DescribeDelegationTokenRequest(owners=None if everybody else named)
         return self.handler.handle_describe(self.context(principal), request)
 
-    def context(self, principal: KafkaPrincipal) -> SimpleNamespace:
-        return SimpleNamespace(principal=principal)
+    def context(self, principal: KafkaPrincipal) -> Context:
+        context = Context()
+        context.connection.principal = principal
+        return context
 
 
 @pytest.fixture
