@@ -47,6 +47,23 @@ def batches(buffer: Buffer, position: int = 0) -> Iterator[RecordBatch]:
         position += LOG_OVERHEAD + batch_length
 
 
+def in_pieces(buffer: Buffer, most: int) -> Iterator[memoryview]:
+    """The buffer in pieces of at most so many batches; the last has what no whole batch can be."""
+    view = as_view(buffer)
+    start = position = count = 0
+    while position + LOG_OVERHEAD <= len(view):
+        length = _OFFSET_AND_LENGTH.unpack_from(view, position)[1]
+        if length < 0 or position + LOG_OVERHEAD + length > len(view):
+            break
+        if count == most:
+            yield view[start:position]
+            start, count = position, 0
+        position += LOG_OVERHEAD + length
+        count += 1
+    if start < len(view):
+        yield view[start:]
+
+
 def batch_at(buffer: Buffer, position: int = 0) -> RecordBatch:
     """The batch at a position, in any format; one in an older format must be complete."""
     view = as_view(buffer)

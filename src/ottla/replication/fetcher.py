@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_BACKOFF_MS: Final = 20
 TOUCH_ALL_MS: Final = 500
+TURN_MS: Final = 20
 FLUSH_CHECK_MS: Final = 1_000
 """How often to check: a log that was taken offline is no longer flushed, without a signal."""
 
@@ -86,7 +87,7 @@ class ReplicaFetcher:
         self._touched: dict[TopicPartition, None] = {}
         self._without_id: set[TopicPartition] = set()
         self._sitting_out: dict[tuple[int, str], list[TopicPartition]] = {}
-        self._touch_all_at_ms = 0
+        self._touch_all_at_ms = self._turn_began_ms = 0
         self._failure_count = 0
         self._is_closed = False
         self._news = asyncio.Event()
@@ -276,6 +277,7 @@ class ReplicaFetcher:
         return most_ms
 
     async def _take(self, answered: Iterable[tuple[TopicPartition, PartitionData]]) -> None:
+        self._turn_began_ms = self._runtime.clock.monotonic_ms()
         for topic_partition, data in answered:
             follower = self.followers.get(topic_partition)
             asked = self._wanted.get(topic_partition)
@@ -298,6 +300,13 @@ class ReplicaFetcher:
                 if not follower.failure_count:  # once, not with every attempt
                     logger.exception("copying %s has failed", topic_partition)
                 self._delay([follower], repr(error))
+
+    async def _pause_if_long(self) -> None:
+        """Let others run where the batches of an answer have taken long since they last could."""
+        clock = self._runtime.clock
+        if clock.monotonic_ms() - self._turn_began_ms >= TURN_MS:
+            await self._runtime.slices.pause()
+            self._turn_began_ms = clock.monotonic_ms()
 
     async def _settle(self) -> None:
         """Wait for the flushes that batches have asked for (flush.messages).
@@ -328,13 +337,13 @@ class ReplicaFetcher:
             await follower.take_epoch_end(EpochEntry(ending.epoch, ending.end_offset))
             return
         now_ms = self._runtime.clock.now_ms()
-        size = await follower.append(data.records, now_ms)
+        if data.records:
+            self._unflushed[follower.topic_partition] = follower
+        size = await follower.append(data.records, now_ms, self._pause_if_long)
         if not follower.is_current:
             return
         follower.failure_count = 0
         self.copied.bytes += size
-        if size:
-            self._unflushed[follower.topic_partition] = follower
         if size and self._counts(follower):
             self._quota.record(size)
         if follower.note_leader(data.high_watermark, data.log_start_offset):

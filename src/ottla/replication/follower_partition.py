@@ -10,21 +10,27 @@ from __future__ import annotations
 
 import logging
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import KafkaError
 from ottla.log.follower_append import UnexpectedAppendOffsetError, append_as_follower
 from ottla.log.leader_epoch_cache import EpochEntry
+from ottla.record.memory_records import in_pieces
 from ottla.record.record_batch import CorruptRecordError
 from ottla.replication.follower_session import PartitionFetchState
 from ottla.structs import NO_EPOCH, NO_OFFSET, TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from ottla.log.log_manager import LogManager
     from ottla.protocol.types import RecordsData
     from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
+
+BATCHES_IN_A_PIECE: Final = 1_000
+"""To check and index so many takes some 20 ms."""
 
 
 class FollowerPartition:
@@ -165,10 +171,26 @@ class FollowerPartition:
             max_bytes,
         )
 
-    async def append(self, records: RecordsData | None, now_ms: int) -> int:
-        """Append the leader's batches; returns their size. KafkaError if it cannot be taken."""
-        if not records:
-            return 0
+    async def append(
+        self,
+        records: RecordsData | None,
+        now_ms: int,
+        after_piece: Callable[[], Awaitable[object]],
+    ) -> int:
+        """Append the leader's batches; returns their size. KafkaError if it cannot be taken.
+
+        A megabyte of them may be ten thousand: `after_piece` may pause after some of these.
+        """
+        size = 0
+        for piece in in_pieces(records or b"", BATCHES_IN_A_PIECE):
+            size += await self._append(piece, now_ms)
+            await after_piece()
+            if not self.is_current:
+                break
+        return size
+
+    async def _append(self, records: memoryview, now_ms: int) -> int:
+        """Append some of them, behind a cut where they begin before our end."""
         try:
             return append_as_follower(self.log, records, self.leader_epoch, now_ms)
         except UnexpectedAppendOffsetError as error:

@@ -6,7 +6,7 @@ from handmade import TWO_RECORDS, sealed
 from ottla.errors import ErrorCode
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
-from ottla.record.memory_records import batches
+from ottla.record.memory_records import batches, in_pieces
 from ottla.record.record_batch import (
     BATCH_OVERHEAD,
     CorruptRecordError,
@@ -102,6 +102,20 @@ def test_batches_stop_before_a_cut_one():
         found = list(batches(b"x" + TWO_RECORDS + TWO_RECORDS[:size], 1))
         assert [batch.position for batch in found] == [1]
     assert len(list(batches(TWO_RECORDS * 3))) == 3
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 100])
+@pytest.mark.parametrize("tail", [b"", b"\0" * 7, TWO_RECORDS[:-1], b"\0" * 8 + b"\xff" * 90])
+@pytest.mark.parametrize("count", range(5))
+def test_pieces_are_all_of_a_buffer_with_so_many_batches_each(count, tail, most):
+    """What is no whole batch stands behind the last, for the one who reads it."""
+    data = TWO_RECORDS * count + tail
+    pieces = list(in_pieces(data, most))
+
+    assert b"".join(pieces) == data
+    assert all(pieces)
+    assert all(len(piece) == most * len(TWO_RECORDS) for piece in pieces[:-1])
+    assert len(pieces) == max(-(-count // most), bool(tail))
 
 
 def test_batches_stop_at_an_impossible_length():

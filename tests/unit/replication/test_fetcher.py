@@ -524,10 +524,10 @@ def test_partition_that_cannot_be_copied_keeps_no_other_back(
     world.advance(1_000)
     take = FollowerPartition.append
 
-    async def fail_for_one(follower, records, now_ms):
+    async def fail_for_one(follower, records, *rest):
         if follower.topic_partition == T0 and records:
             raise error
-        return await take(follower, records, now_ms)
+        return await take(follower, records, *rest)
 
     monkeypatch.setattr(FollowerPartition, "append", fail_for_one)
     world.append(1, b"poison", acks=ACKS_LEADER)
@@ -618,10 +618,10 @@ def test_partition_that_was_copied_again_sits_out_as_short_as_the_first_time(
     caplog.set_level("INFO", "ottla.replication.fetcher")
     take = FollowerPartition.append
 
-    async def fail(follower, records, now_ms):
+    async def fail(follower, records, *rest):
         if records and follower.partition.broker_id == 2:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "planted")
-        return await take(follower, records, now_ms)
+        return await take(follower, records, *rest)
 
     outages = []
     for value in (b"a", b"b"):
@@ -662,10 +662,10 @@ def test_partition_that_sits_out_is_asked_for_as_soon_as_its_time_is_over(
     world.advance(1_000)
     take, failures = FollowerPartition.append, [ValueError("planted")]
 
-    async def fail_once(follower, records, now_ms):
+    async def fail_once(follower, records, *rest):
         if records and failures and follower.partition.broker_id == 2:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failures.pop()))
-        return await take(follower, records, now_ms)
+        return await take(follower, records, *rest)
 
     monkeypatch.setattr(FollowerPartition, "append", fail_once)
     world.append(1, b"a")
