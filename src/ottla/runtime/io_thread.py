@@ -242,7 +242,8 @@ def _tell_threads_of_fork() -> None:
         each.on_fork()
 
 
-os.register_at_fork(after_in_child=_tell_threads_of_fork)
+if hasattr(os, "register_at_fork"):  # where there are forks
+    os.register_at_fork(after_in_child=_tell_threads_of_fork)
 
 
 def runs_a_loop() -> bool:

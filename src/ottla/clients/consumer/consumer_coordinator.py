@@ -99,6 +99,8 @@ class ConsumerCoordinator:
         self._commits = self._commits_under_way = 0
         self._committed: dict[TopicPartition, int] = {}
         """The number of the latest commit of each partition, while any commit is under way."""
+        self._unanswered: set[int] = set()
+        self._answered = asyncio.Event()
         self._rebalance: asyncio.Task[None] | None = None
         self._next_poll: asyncio.Future[None] | None = None
         self._events: deque[tuple[RebalanceEvent, asyncio.Future[None]]] = deque()
@@ -306,16 +308,12 @@ class ConsumerCoordinator:
             await self._commit_as(number, offsets, deadline)
 
     async def _commit_as(self, number: int, offsets: Offsets, deadline: Deadline) -> None:
-        membership = NO_MEMBERSHIP
-        if self._subscriptions.is_by_group:
-            membership = self.member.membership
-            if membership.generation == NO_GENERATION:
-                raise commit_failed()
+        self._check_membership()
         try:
             coordinator = await self.link.node_id(deadline)
-            results = await commit_offsets(
-                self._client, coordinator, self.link.group_id, offsets, membership
-            )
+            await self._later_ones(number)
+            offsets = self._not_overtaken(number, offsets)
+            results = await self._sent(number, offsets, coordinator) if offsets else {}
         except KafkaError as cause:
             self.link.note(cause)
             self.commit_error = cause
@@ -330,6 +328,32 @@ class ConsumerCoordinator:
                 raise commit_failed() from error
             raise error
         self.commit_error = None
+
+    def _check_membership(self) -> GroupMembership:
+        """The membership to commit with; raises if the group has none for this member."""
+        if not self._subscriptions.is_by_group:
+            return NO_MEMBERSHIP
+        if self.member.membership.generation == NO_GENERATION:
+            raise commit_failed()
+        return self.member.membership
+
+    async def _later_ones(self, number: int) -> None:
+        """Wait for the answers to later commits, which this one must not follow."""
+        while max(self._unanswered, default=0) > number:
+            self._answered.clear()
+            await self._answered.wait()
+
+    async def _sent(
+        self, number: int, offsets: Offsets, coordinator: int
+    ) -> Mapping[TopicPartition, KafkaError | None]:
+        """Send a commit once; the outcome of each partition."""
+        membership, group_id = self._check_membership(), self.link.group_id
+        self._unanswered.add(number)
+        try:
+            return await commit_offsets(self._client, coordinator, group_id, offsets, membership)
+        finally:
+            self._unanswered.discard(number)
+            self._answered.set()
 
     async def committed(
         self, partitions: Collection[TopicPartition], retrying: Retrying, deadline: Deadline

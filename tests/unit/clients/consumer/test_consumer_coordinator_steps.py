@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import random
 
 import pytest
 from consumer_world import ConsumerWorld
-from mock_kafka import MockCluster
+from mock_kafka import HANG_UP, Later, MockCluster
 
 from ottla.clients.consumer.subscription_state import RebalanceEvent, RebalanceListener
 from ottla.clients.topic_offsets import OffsetAndMetadata
@@ -398,3 +399,38 @@ def test_automatic_commits_do_not_pile_up(runtime, cluster):
         world.poll(100)
 
     assert world.committed[FIRST] == 3
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_latest_of_the_commits_that_succeeded_counts(runtime, cluster, seed):
+    """However many are under way at once, refused, cut off, late and repeated."""
+    chance = random.Random(seed)
+    world = member_of(runtime, cluster)
+
+    def answer(request, version):
+        if chance.random() < 0.5:
+            code = chance.choice([LOADING, ErrorCode.NOT_COORDINATOR])
+            return Later(delay_ms, world.commit_answer(request, code))
+        if chance.random() < 0.3:
+            return HANG_UP
+        return Later(delay_ms, world.commit(request, version))
+
+    delay_ms = chance.choice([0, 100, 300])
+    cluster[0].on(OffsetCommitRequest, answer)
+    commits = []
+    for number in range(1, 25):
+        places = chance.sample([FIRST, SECOND], chance.randint(1, 2))
+        offsets = dict.fromkeys(places, OffsetAndMetadata(number))
+        call = chance.choice([world.core.commit, world.core.commit_once])
+        task = runtime.scheduler.spawn(call(offsets, world.deadline(60_000)), "commit")
+        task.add_done_callback(lambda task: task.exception())
+        commits.append((task, offsets))
+        world.advance(chance.randrange(200))
+    world.advance(120_000)
+
+    assert all(task.done() for task, _ in commits)
+    done = [offsets for task, offsets in commits if task.exception() is None]
+    for place in (FIRST, SECOND):
+        latest = max(each[place].offset for each in done if place in each)
+        assert world.committed[place] >= latest
+        assert world.committed[place] in {o[place].offset for _, o in commits if place in o}
