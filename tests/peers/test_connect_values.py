@@ -211,9 +211,10 @@ KAFKA_FAILS = (
     "Invalid type for Date, expected Date but was class java.lang.String",
     "Invalid type for Time, expected Date but was class java.lang.String",
     "Invalid type for Timestamp, expected Date but was class java.lang.String",
+    "Invalid type for Timestamp, expected Date but was class java.lang.Long",
     "Cannot list fields on non-struct type",
 )
-"""What Kafka cannot do: write a time that was cast to text, and name what is no struct."""
+"""What Kafka cannot do: write a time that was cast, and name what is no struct."""
 
 HEADERS = (
     *("true", "false", "7", "-128", "128", "70000", "3000000000", "1.5", "0.1", "-2.25", "1e3"),

@@ -128,9 +128,14 @@ class Cast(PartTransform):
 
     def _made_of(self, schema: Schema) -> Schema:
         if self._whole is not None:
+            default = cast(schema.default, schema, self._whole)
+            if schema.logical is not None:  # with its name a number or a text would still be a time
+                return Schema(
+                    self._whole, optional=schema.optional, default=default, doc=schema.doc
+                )
             return schema.replace(
                 type=self._whole,
-                default=cast(schema.default, schema, self._whole),
+                default=default,
                 fields=(),
                 key_schema=None,
                 value_schema=None,

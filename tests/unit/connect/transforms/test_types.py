@@ -20,6 +20,7 @@ from ottla.connect.data import (
     STRING,
     TIMESTAMP,
     DataError,
+    Schema,
     SchemaType,
     SourceRecord,
     array_of,
@@ -124,6 +125,30 @@ def test_cast_the_whole_key():
     assert made.key_schema == STRING.replace(name="n", version=2, optional=True, default="4")
     assert CastValue.of({"spec": "int8"}).apply(RECORD.replace(value="7")).value == 7
     assert CastValue.of({"spec": "int8"}).apply(RECORD) == RECORD
+
+
+@pytest.mark.parametrize(
+    ("value", "schema", "kind", "expected"),
+    [
+        (date(1970, 1, 11), DATE, "int32", 10),
+        (datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), TIMESTAMP, "int64", 1000),
+        (
+            datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC),
+            TIMESTAMP,
+            "string",
+            "1970-01-01T00:00:01.000Z",
+        ),
+        (Decimal("12.70"), decimal_of(2), "string", "12.70"),
+    ],
+)
+def test_whole_value_that_is_no_time_any_more_is_not_called_one(value, schema, kind, expected):
+    """Kafka keeps the name of the schema, and then no converter can write the value."""
+    record = RECORD.replace(value=value, value_schema=schema.as_optional(value))
+    made = CastValue.of({"spec": kind}).apply(record)
+
+    assert made.value_schema == Schema(SchemaType(kind), optional=True, default=expected)
+    assert made.value == expected
+    made.value_schema.validate(made.value)
 
 
 @pytest.mark.parametrize("spec", ["", "int9", "a:bytes", "int8,int16", "a:int8,string"])
