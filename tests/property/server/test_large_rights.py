@@ -103,7 +103,8 @@ def broker() -> Iterator[InProcessBroker]:
         for first in range(0, TOPICS // 2, 500):
             commit(broker, "wide", NAMES[first : first + 500])
         broker.run(fill_group(broker))
-        ask(broker, InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000), 4)
+        # Its end is a long step of its own, and none of a request that is measured.
+        ask(broker, InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=900_000), 4)
         wait_until(lambda: coordinators.transactions.manager.get("tx") is not None, "the id")
         begin_wide_transaction(broker)
         yield broker
