@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import pytest
 from replica_world import T0, log_values
@@ -17,13 +18,17 @@ from ottla.protocol.list_offsets import (
 )
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import assign_offset
-from ottla.replication import follower_partition
 from ottla.replication.fetcher import TURN_MS
-from ottla.replication.follower_partition import FollowerPartition, FollowerPhase
+from ottla.replication.follower_partition import (
+    BATCHES_IN_A_PIECE,
+    FollowerPartition,
+    FollowerPhase,
+)
 from ottla.replication.leader_questions import LeaderQuestions
 from ottla.structs import TopicPartition
 
 ASKED = FollowerPhase.TRUNCATING
+PIECE = BATCHES_IN_A_PIECE
 
 
 @pytest.fixture
@@ -213,17 +218,16 @@ def batches_of(count):
     """What a leader of epoch 1 sends behind the four records of the follower."""
     data = bytearray()
     for offset in range(4, 4 + count):
-        batch = bytearray(build_batch([(1_000, None, b"%d" % offset, ())]))
+        batch = bytearray(build_batch([(1_000, None, b"%06d" % offset, ())]))
         assign_offset(memoryview(batch), 0, offset, 1)
         data += batch
     return memoryview(bytes(data))
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
-@pytest.mark.parametrize("given_up_at", [99, 5, 6])
-def test_many_batches_are_appended_in_pieces(world, follower, monkeypatch, count, given_up_at):
+@pytest.mark.parametrize("count", [1, PIECE, PIECE + 1, 2 * PIECE, 3 * PIECE + 1])
+@pytest.mark.parametrize("given_up_at", [math.inf, 4 + PIECE, 5 + PIECE])
+def test_many_batches_are_appended_in_pieces(world, follower, count, given_up_at):
     """A replica that is led or copied otherwise after a pause takes no more of them."""
-    monkeypatch.setattr(follower_partition, "BATCHES_IN_A_PIECE", 2)
     ends = []
 
     async def pause():
@@ -234,17 +238,16 @@ def test_many_batches_are_appended_in_pieces(world, follower, monkeypatch, count
     data = batches_of(count)
     size = run(world, follower.append(data, 0, pause))
 
-    expected = [min(4 + each, 4 + count) for each in range(2, count + 2, 2)]
+    expected = [min(4 + each, 4 + count) for each in range(PIECE, count + PIECE, PIECE)]
     expected = expected[: 1 + next((n for n, e in enumerate(expected) if e >= given_up_at), 99)]
     assert ends == expected
     assert follower.log.log_end_offset == expected[-1]
     assert size == len(data) * (expected[-1] - 4) // count
 
 
-def test_piece_that_is_damaged_keeps_those_before_it(world, follower, monkeypatch):
+def test_piece_that_is_damaged_keeps_those_before_it(world, follower):
     """They are whole; the next fetch begins behind them."""
-    monkeypatch.setattr(follower_partition, "BATCHES_IN_A_PIECE", 2)
-    data = bytearray(batches_of(5))
+    data = bytearray(batches_of(2 * PIECE + 1))
     data[-1] ^= 1
 
     async def pause():
@@ -253,20 +256,19 @@ def test_piece_that_is_damaged_keeps_those_before_it(world, follower, monkeypatc
     with pytest.raises(KafkaError):
         run(world, follower.append(memoryview(bytes(data)), 0, pause))
 
-    assert follower.log.log_end_offset == 8
+    assert follower.log.log_end_offset == 4 + 2 * PIECE
 
 
-def test_others_run_while_very_many_batches_are_copied(world, monkeypatch):
+def test_others_run_while_very_many_batches_are_copied(world):
     """A fetch of ten megabytes of small batches has held the loop for seconds."""
-    monkeypatch.setattr(follower_partition, "BATCHES_IN_A_PIECE", 3)
     world.cut_off(2)
-    for number in range(12):
+    for number in range(4 * PIECE):
         world.append(1, b"%d" % number, acks=1)
     log, seen = world.brokers[2].log(), []
 
     def watch():
         seen.append(log.log_end_offset)
-        if log.log_end_offset < 12:
+        if log.log_end_offset < 4 * PIECE:
             world.runtime.scheduler.call_soon(watch)
 
     def on_call(name, path):
@@ -279,4 +281,4 @@ def test_others_run_while_very_many_batches_are_copied(world, monkeypatch):
     world.heal()
     world.advance(5_000)
 
-    assert set(seen) == {0, 3, 6, 9, 12}
+    assert set(seen) == {0, PIECE, 2 * PIECE, 3 * PIECE, 4 * PIECE}
