@@ -56,6 +56,7 @@ KRAFT_ONLY = ({35}, {42})
 """What Kafka says of an API, or of a kind of resource, that it serves with KRaft only."""
 DIFFERENT = {
     ("FETCH as a follower", "full"): "followers are served on the listener of the brokers only",
+    ("ADD_PARTITIONS_TO_TXN as a broker", "full"): "and so are brokers that ask for transactions",
     ("OFFSET_FETCH", "none"): "in versions 0 and 1 Kafka 3.9 answers without any partition, and "
     "so without an error",
     ("DESCRIBE_USER_SCRAM_CREDENTIALS", "none"): "Kafka 3.9 does not answer where no user is named",

@@ -204,7 +204,7 @@ def test_settings_are_altered_and_shown(pair):
         ("topics --bootstrap-server SERVERS --list --describe", "exactly one of --list"),
         ("topics --bootstrap-server SERVERS --list --partitions 2", "cannot be used with"),
         ("reassign-partitions --zookeeper ZK --execute", "--reassignment-json-file"),
-        ("configs --zookeeper ZK --describe", "exactly one of --entity-type"),
+        ("configs --zookeeper ZK --describe", "--entity-type, or a short form of it"),
         ("preferred-replica-election --zookeeper ZK --bootstrap-server SERVERS", "only one of"),
         ("delete-records --bootstrap-server SERVERS", "--offset-json-file"),
         ("log-dirs --bootstrap-server SERVERS", "--describe"),

@@ -20,8 +20,8 @@ TOPICS_OF_OTHERS = re.compile(r"/(brokers|config)/topics/(?!zn)|/admin/delete_to
 """What the other tests have left, who share the clusters."""
 CHANGES = "/config/changes/"
 
-OURS = {"/config/groups"}
-"""Groups have settings since Kafka 4.0 (KIP-848)."""
+OURS = {"/config/groups", "/config/ips"}
+"""Groups have settings since Kafka 4.0 (KIP-848), addresses since 2.7 (KIP-612)."""
 WHEN_ASKED_FOR = {"/latest_producer_id_block"}
 """Kafka's brokers take a block of ids when they start, Ottla's when there is a producer."""
 
