@@ -185,6 +185,7 @@ def begin_wide_transaction(broker: InProcessBroker) -> None:
         metadata.current = metadata.current._replace(
             state=TransactionState.ONGOING, partitions=partitions
         )
+        metadata.begin_time_limit(0, broker.broker.runtime.clock.monotonic_ms())
 
     broker.run(begin())
 
