@@ -10,6 +10,7 @@ from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, TypeVar
+from uuid import UUID
 
 from ottla.controller.orders_to_brokers import OnAnswer
 from ottla.errors import ErrorCode, KafkaError
@@ -280,9 +281,9 @@ class ControllerOrders:
     def _give_strays_up(self, states: Iterable[PartitionState], is_full: bool) -> None:
         """Delete replicas that were moved elsewhere, without an order to this broker.
 
-        It was down meanwhile, or the controller died before it could send that; a full update says
-        so for certain. Its replicas of a topic that was deleted since then, and made again
-        elsewhere, are put away.
+        It was down or cut off meanwhile, or the controller died before it could send that; a full
+        update says so for certain. Its replicas of a topic that was deleted since then, and made
+        again elsewhere, are put away.
         """
         logs = self.replica_manager.log_manager
         strays = []
@@ -294,7 +295,8 @@ class ControllerOrders:
                 if is_full:
                     stray = StopReplicaPartition(state.topic_partition, state.leader_epoch, True)
                     strays.append(stray)
-            elif state.topic_partition not in self.replica_manager.partitions:
+            elif is_full or state.topic_partition not in self.replica_manager.partitions:
+                self._give_role_up(state, log.topic_id)
                 try:
                     logs.put_stray_away(state.topic_partition, state.topic_id)
                 except KafkaError as error:
@@ -302,6 +304,12 @@ class ControllerOrders:
         if strays:
             logger.warning("%s: their replicas are elsewhere now", [each[0] for each in strays])
             self._stop(strays)
+
+    def _give_role_up(self, state: PartitionState, topic_id: UUID) -> None:
+        """Lead and follow no longer what is of another topic: this broker was only cut off."""
+        is_hosted = state.topic_partition in self.replica_manager.partitions
+        if is_hosted and NO_UUID not in (topic_id, state.topic_id):
+            self._stop([StopReplicaPartition(state.topic_partition, EPOCH_DURING_DELETE, False)])
 
     def _check_epoch(self, controller_epoch: int) -> None:
         if controller_epoch < self.controller_epoch:

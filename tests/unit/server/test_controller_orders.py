@@ -39,6 +39,7 @@ from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,
+    NO_UUID,
     BrokerEndPoints,
     LeaderAndIsr,
     MetadataUpdate,
@@ -237,8 +238,24 @@ def test_log_of_a_topic_that_was_made_again_elsewhere_is_put_away(world, error):
     assert world.cache.topic_id(T0) == again
 
     world.replicas.partitions[T0] = object()
-    world.ask("update_metadata", full_update(2, 3, topic_id=again), 8)
+    update = full_update(2, 3, topic_id=again)
+    update.type = 0
+    world.ask("update_metadata", update, 8)
     assert len(world.replicas.put_away) == 1, "it is in use, and is stopped when that is told"
+    assert world.replicas.stopped == []
+
+
+@pytest.mark.parametrize("topic_id", [UUID(int=8), NO_UUID])
+def test_broker_that_was_cut_off_gives_up_what_is_elsewhere_by_another_id(world, topic_id):
+    """Its session had ended while its partition was moved, and the topic deleted and made again:
+    nobody told it to stop, and it led the old topic for ever."""
+    world.replicas.logs[T0] = SimpleNamespace(topic_id=ID)
+    world.replicas.partitions[T0] = object()
+    world.ask("update_metadata", full_update(2, 3, topic_id=topic_id), 8)
+
+    is_known = topic_id != NO_UUID
+    assert world.replicas.stopped == [(T0, EPOCH_DURING_DELETE, False)] * is_known
+    assert world.replicas.put_away == [(T0, topic_id)]
 
 
 def test_log_of_a_topic_that_is_made_again_elsewhere_is_put_away_at_once(world):
