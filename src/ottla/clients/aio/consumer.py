@@ -357,9 +357,7 @@ class Consumer(LoopClient):
 
     async def _finish(self, timeout_ms: int | None) -> None:
         core = self._core
-        limit_ms = core.config.default_api_timeout_ms
-        if timeout_ms is not None:
-            limit_ms = limit_in_ms(timeout_ms)
+        limit_ms = self._limit_ms(timeout_ms)
         if self._polling is not None:
             core.wakeup()
             await asyncio.wait([self._polling], timeout=limit_ms / 1000)
@@ -483,11 +481,12 @@ class Consumer(LoopClient):
         return checked(await core.list_offsets(wanted, self._deadline(timeout_ms), replica_id))
 
     def _deadline(self, timeout_ms: int | None) -> Deadline:
-        core = self._opened()
-        limit_ms = self._config.default_api_timeout_ms
-        if timeout_ms is not None:
-            limit_ms = limit_in_ms(timeout_ms)
-        return Deadline(core.runtime.clock, limit_ms)
+        return Deadline(self._opened().runtime.clock, self._limit_ms(timeout_ms))
+
+    def _limit_ms(self, timeout_ms: int | None) -> int:
+        if timeout_ms is None:
+            return self._config.default_api_timeout_ms
+        return limit_in_ms(timeout_ms)
 
 
 class _RecordIterator:
