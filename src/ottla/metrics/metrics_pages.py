@@ -148,23 +148,23 @@ class MetricsPages:
             return [self._refuse(asked, 400, f"{kind}: must be read, list, search or version")]
         attribute = asked.get("attribute")
         wanted = None if attribute is None else str(attribute)
-        texts, value = [], ""
-        async for bean, value in self._beans(pattern, wanted, turns):
-            texts.append(f"{json.dumps(bean)}: {value}")
+        texts, values = [], dict[str, Any]()
+        async for bean, values in self._beans(pattern, wanted, turns):
+            texts.append(f"{json.dumps(bean)}: {json.dumps(values)}")
         if not texts:
             error = f"javax.management.InstanceNotFoundException: {name}"
             return [self._refuse(asked, 404, error)]
         if not pattern.is_exact:
             return self._long_answer(asked, ["{", *joined(texts), "}"])
-        return [self._answer(asked, json.loads(value)[wanted] if wanted else json.loads(value))]
+        return [self._answer(asked, values[wanted] if wanted else values)]
 
     async def _beans(
         self, pattern: BeanPattern, attribute: str | None, turns: TimeSlices
-    ) -> AsyncIterator[tuple[str, str]]:
-        """The MBeans that match with their attributes as JSON, while the time is enough."""
+    ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """The MBeans that match with their attributes as JSON has them, while the time is enough."""
         for each in read_beans(self.registry, pattern, attribute):
             if each is not None:
-                yield each[0], json.dumps(finite(each[1]))
+                yield each[0], finite(each[1])
             await turns.step()
             if turns.is_over:
                 break
@@ -172,11 +172,11 @@ class MetricsPages:
     async def _listed(self, turns: TimeSlices) -> list[str]:
         """Every MBean with its attributes, by domain."""
         domains: dict[str, list[str]] = {}
-        async for bean, text in self._beans(BeanPattern("*:*"), None, turns):
+        async for bean, values in self._beans(BeanPattern("*:*"), None, turns):
             domain, _, properties = bean.partition(":")
             described = {
                 name: {"rw": False, "type": type(value).__name__, "desc": name}
-                for name, value in json.loads(text).items()
+                for name, value in values.items()
             }
             entry = f"{json.dumps(properties)}: {json.dumps({'attr': described})}"
             domains.setdefault(domain, []).append(entry)
@@ -187,7 +187,7 @@ class MetricsPages:
         return [*parts, "}"]
 
     def _answer(self, asked: Any, value: Any) -> str:
-        return "".join(self._long_answer(asked, [json.dumps(finite(value))]))
+        return "".join(self._long_answer(asked, [json.dumps(value)]))
 
     def _long_answer(self, asked: Any, value: Sequence[str]) -> list[str]:
         timestamp = self.registry.runtime.clock.now_ms() // 1000

@@ -912,7 +912,7 @@ def _has_stayed(context: RequestContext) -> bool:
 def _checked(authorizer: Authorizer, check: Check, handler: Handler) -> Handler:
     def handle(context: RequestContext, body: Any) -> Answer:
         outcome = check(Asking(authorizer, context), body)
-        if isinstance(outcome, Generator):
+        if outcome is not None and isinstance(outcome, Generator):  # which takes long to ask None
             found = authorizer.runtime.slices.begin(outcome, partial(_has_stayed, context))
             if isinstance(found, Coroutine):
                 return rest(found, context, body)
