@@ -161,7 +161,7 @@ class MetricsPages:
     async def _beans(
         self, pattern: BeanPattern, attribute: str | None, turns: TimeSlices
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """The MBeans that match with their attributes as JSON has them, while the time is enough."""
+        """The MBeans that match, with attributes as JSON has them, while the time is enough."""
         for each in read_beans(self.registry, pattern, attribute):
             if each is not None:
                 yield each[0], finite(each[1])
