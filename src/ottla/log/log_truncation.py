@@ -111,6 +111,7 @@ def _drop_behind_first(log: Log) -> None:
     gone = log.segments.items[:0:-1]  # the last one first: a crash must leave no hole
     if gone:
         log.remove_segments(gone)
+        log.sync_directory()  # what a power loss brings back must not follow an empty segment
 
 
 def _replace_first(log: Log, offset: int) -> None:

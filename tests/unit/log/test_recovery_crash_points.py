@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 import pytest
 from log_world import LogWorld, numbers, read_all, values
@@ -86,6 +87,31 @@ def test_truncation_that_is_cut_short_leaves_no_hole(operation, flushed):
         log = world.restart()
         assert log.log_end_offset >= 20
         assert values(read_all(log)) == numbers(0, log.log_end_offset)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("offset", [0, 20])
+def test_cut_that_loses_its_power_leaves_no_hole(operation, offset):
+    """Also one at the log's start, which has the first segment stand for all of them."""
+    skip, died = 0, True
+    chance = random.Random(operation)
+    while died:
+        world = LogWorld()
+        world.append_many(60)
+        world.log().flush()
+        world.runtime.scheduler.run_ready()
+        world.manager.checkpoints.write_recovery_points()
+        world.disk.sync_all()
+        fault = world.disk.fail(operation, times=1000, skip=skip)
+        with suppress(KafkaError):
+            truncate_to(world.log(), offset)
+        died = fault.times < 1000
+        world.disk.faults.clear()
+        world.disk.crash(chance)
+        log = world.restart()
+        assert log.log_end_offset >= offset
+        assert values(read_all(log)) == numbers(0, log.log_end_offset)
+        skip += 1
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
