@@ -30,18 +30,22 @@ LOG_FORMAT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
     code: f"\\u{code:04x}" for code in map(ord, TURNING)
 }
+CONTROLS_IN_TRACE = {code: escape for code, escape in CONTROLS.items() if code != ord("\n")}
 
 
 class LineFormatter(logging.Formatter):
     """Keeps a message in one line, and the name of a client from acting on a terminal.
 
-    Control characters in it, and those that turn text round, are escaped; a traceback behind it
-    stays as it is.
+    Control characters, and those that turn text round, are escaped. The lines of a traceback are
+    indented: the text of an error cannot pass for an event of its own.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         record.message = record.message.translate(CONTROLS)
         return super().formatMessage(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return super().format(record).translate(CONTROLS_IN_TRACE).replace("\n", "\n  ")
 
 
 def main(argv: Sequence[str] | None = None, terminal: Terminal | None = None) -> int:

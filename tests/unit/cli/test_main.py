@@ -165,7 +165,7 @@ def test_commands_import_nothing_heavy():
 
 
 def test_names_of_clients_cannot_write_lines_of_the_log(monkeypatch):
-    """Control characters of a message are escaped; a traceback has its lines."""
+    """Control characters of a message are escaped; a traceback keeps its lines."""
     out = io.StringIO()
     monkeypatch.setattr(logging.root, "handlers", [])
     monkeypatch.setattr(logging.root, "level", logging.INFO)
@@ -180,7 +180,7 @@ def test_names_of_clients_cannot_write_lines_of_the_log(monkeypatch):
     first, second, *traceback = out.getvalue().splitlines()
     assert "denied: x\\x0a[2026-11-26] INFO allowed \\x1b[2J\\x9b1m\\u2028\\u202e (test." in first
     assert " ERROR failed (test.lines)" in second
-    assert traceback[-1] == "ValueError: bad"
+    assert traceback[-1] == "  ValueError: bad"
 
 
 @pytest.mark.parametrize("level", ["CRITICAL", "DEBUG"])
@@ -194,3 +194,29 @@ def test_logging_of_a_command_ends_with_its_test(level):
 
     assert logging.root.level == getattr(logging, level)
     assert any(isinstance(each.formatter, LineFormatter) for each in logging.root.handlers)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x1b]0;owned\x07",
+        "a\rb",
+        "\x9b2J",
+        "\u202eabc",
+        "[2026-01-01 00:00:00,000] INFO All is well",
+    ],
+)
+@pytest.mark.parametrize("place", ["message", "error", "cause"])
+def test_text_of_a_client_is_no_event_and_moves_no_cursor(text, place):
+    """Neither in a message nor in a traceback, where it may stand in any line."""
+    words = {"message": "name", "error": "name", "cause": "name", place: f"name\n{text}"}
+    record = logging.LogRecord("a", logging.ERROR, "", 0, words["message"], (), None)
+    try:
+        raise ValueError(words["error"]) from OSError(words["cause"])
+    except ValueError:
+        record.exc_info = sys.exc_info()
+
+    lines = LineFormatter("[%(asctime)s] %(message)s").format(record).split("\n")
+
+    assert all(line.startswith("  ") for line in lines[1:])
+    assert all(line.isprintable() for line in lines)
