@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, GroupedData
     from pyspark.sql.streaming.state import GroupState
 
-CHANGES = f"key binary, value binary, timestamp timestamp, {ORDER} long"
+CHANGES = f"key binary, value binary, timestamp long, {ORDER} long"
 STATE = "aggregate binary"
 
 
@@ -114,7 +114,7 @@ def _folded_with_state(records: Records, rows: DataFrame, how: Aggregation) -> R
     encoded = rows.select(
         records.key.encode(F.col("key")).alias("key"),
         records.value.encode(F.col("value")).alias("value"),
-        "timestamp",
+        time_sent(),
         ORDER,
     )
     call = StatefulFold(how, records.key, records.value, serde)
@@ -124,10 +124,23 @@ def _folded_with_state(records: Records, rows: DataFrame, how: Aggregation) -> R
     decoded = found.select(
         records.key.incoming(F.col("key")).alias("key"),
         serde.incoming(F.col("value")).alias("value"),
-        "timestamp",
+        time_received(),
         ORDER,
     )
     return Records(decoded, records.key, serde)
+
+
+def time_sent() -> Column:
+    """The time of a record as it goes to pandas: microseconds since 1970.
+
+    A time of pandas has no zone, so that an hour of each year is there twice, and ends in 2262.
+    """
+    return F.unix_micros("timestamp").alias("timestamp")
+
+
+def time_received() -> Column:
+    """The time of a record that was sent by `time_sent`."""
+    return F.timestamp_micros("timestamp").alias("timestamp")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count as count_from
 from typing import Any
 
 from ottla.streams import operations
@@ -378,7 +379,9 @@ class StreamsBuilder:
     def add_sink(self, topic: str, build: Build) -> None:
         """Add a topic to write."""
         earlier = sum(each.topic == topic for each in self.sinks)
-        name = f"{topic}-{earlier + 1}" if earlier else topic
+        names = (f"{topic}-{number}" if number > 1 else topic for number in count_from(earlier + 1))
+        taken = {each.name for each in self.sinks}
+        name = next(each for each in names if each not in taken)
         self.sinks.append(Sink(name, topic, build))
 
     def written_stream(self, topic: str) -> KStream:

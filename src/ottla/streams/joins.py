@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import functions as F
 
-from ottla.streams.aggregates import rows_in_order
+from ottla.streams.aggregates import rows_in_order, time_received, time_sent
 from ottla.streams.operations import (
     RESULT,
     Function,
@@ -117,7 +117,7 @@ def _pairs(rows: DataFrame) -> DataFrame:
     )
 
 
-CHANGES = f"key binary, left binary, right binary, timestamp timestamp, {ORDER} long"
+CHANGES = f"key binary, left binary, right binary, timestamp long, {ORDER} long"
 STATE = "left binary, right binary"
 SIDES = ("left", "right")
 
@@ -159,7 +159,7 @@ def joined_changes(
         left.key.incoming(F.col("key")).alias("key"),
         left.value.incoming(F.col("left")).alias("left"),
         right.value.incoming(F.col("right")).alias("right"),
-        "timestamp",
+        time_received(),
         ORDER,
     )
     return joiner.joined(pairs, left, right, how)
@@ -197,7 +197,7 @@ def _table_side(records: Records, side: str) -> DataFrame:
         records.key.encode(F.col("key")).alias("key"),
         F.lit(side).alias("side"),
         records.value.encode(F.col("value")).alias("value"),
-        "timestamp",
+        time_sent(),
         ORDER,
     )
 

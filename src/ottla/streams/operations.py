@@ -212,8 +212,12 @@ def kept(records: Records, predicate: Function, wanted: bool = True) -> Records:
 
 
 def emptied(records: Records, predicate: Function) -> Records:
-    """Tombstones instead of the values for which a predicate does not hold."""
-    rows = with_result(records.frame, predicate, _both(records), Truth())
+    """Tombstones instead of the values for which a predicate does not hold.
+
+    Those that are there already stay, and no predicate sees them.
+    """
+    guarded = unless_gone(predicate, F.col("value").isNotNull(), _has_value)
+    rows = with_result(records.frame, guarded, _both(records), Truth())
     return records.but(rows.withColumn("value", F.when(F.col(RESULT), F.col("value"))))
 
 
@@ -309,5 +313,6 @@ def _value(records: Records) -> list[tuple[Column, Serde]]:
     return [(F.col("value"), records.value)]
 
 
-def _has_value(value: Any) -> bool:
-    return value is not None
+def _has_value(*arguments: Any) -> bool:
+    """Whether the last argument is there, which is the value."""
+    return arguments[-1] is not None

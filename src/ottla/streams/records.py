@@ -70,12 +70,21 @@ class Source:
         rows = rows.select(
             F.col("_key").alias("key"),
             F.col("_value").alias("value"),
-            F.col("timestamp"),
+            "timestamp",
+            "partition",
+            "offset",
             F.col("offset").alias(ORDER),
         )
         if self.timestamp is not None:
-            rows = rows.withColumn("timestamp", F.expr(self.timestamp).cast("timestamp"))
+            rows = self._timed(rows, F.expr(self.timestamp).try_cast("timestamp"))
         return Records(rows.select(*COLUMNS), self.key, self.value)
+
+    def _timed(self, rows: DataFrame, time: Column) -> DataFrame:
+        """The rows with their times; a record without a value has the one of its topic."""
+        written = F.when(F.col("value").isNull(), F.col("timestamp"))
+        timed = rows.withColumn("_time", F.coalesce(time, written))
+        right = timed.where(self._unless(F.col("_time").isNotNull(), "timestamp is no time"))
+        return right.withColumn("timestamp", F.col("_time"))
 
     def newest(self, topic: DataFrame) -> Records:
         """The newest record of each key, tombstones included."""
@@ -85,11 +94,14 @@ class Source:
     def _is_right(self, name: str, serde: Serde) -> Column:
         """Whether bytes are valid for the serde; others fail the query, unless they are skipped."""
         is_right = F.col(name).isNull() | F.col(f"_{name}").isNotNull()
+        return self._unless(is_right, f"{name} is no {serde.name}")
+
+    def _unless(self, is_right: Column, problem: str) -> Column:
         if self.skip_malformed:
             return is_right
         place = F.concat_ws(
             "",
-            F.lit(f"{self.topic}: the {name} is no {serde.name}: partition "),
+            F.lit(f"{self.topic}: the {problem}: partition "),
             "partition",
             F.lit(", offset "),
             "offset",

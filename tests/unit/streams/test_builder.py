@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import permutations
 
 import pytest
 from pyspark.errors import PySparkException
@@ -102,6 +103,67 @@ def test_what_a_serde_cannot_read_fails_or_is_skipped(spark):
     assert test.read("lenient", value=Serdes.long()) == [("a", 0)]
     with pytest.raises(PySparkException, match="in: the value is no long: partition 0, offset 1"):
         test.read("strict")
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_no_predicate_of_a_table_sees_a_tombstone(spark, tmp_path, is_stream):
+    """A deletion goes on, and a row for which the predicate does not hold is one (as in Kafka)."""
+    builder = StreamsBuilder("app")
+    rows = builder.table("rows")
+    rows.filter(lambda key, value: value.startswith("x")).to("python")
+    rows.filter("startswith(value, 'x')").to("sql")
+    test = StreamsTest(builder, spark, tmp_path if is_stream else None)
+    test.pipe("rows", [("a", "xy"), ("b", "no"), ("a", None)])
+
+    found = {topic: test.read(topic) for topic in ("python", "sql")}
+
+    assert found["python"] == found["sql"] == [("a", "xy"), ("b", None), ("a", None)]
+
+
+TIMES = {
+    "text": ("'yesterday'", "2026-11-29T12:00:00Z"),
+    "missing": ("null", "2026-11-29T12:00:00Z"),
+}
+
+
+@pytest.mark.parametrize("kind", TIMES)
+def test_a_record_without_a_time_fails_or_is_skipped(spark, kind):
+    """As one that its serde cannot read; a window would leave it out in silence."""
+    wrong, right = TIMES[kind]
+    when = f"CASE WHEN value = 'wrong' THEN {wrong} ELSE '{right}' END"
+    builder = StreamsBuilder("app")
+    for name, is_lenient in (("strict", False), ("lenient", True)):
+        records = builder.stream("in", timestamp=when, skip_malformed=is_lenient)
+        records.map_values("CAST(unix_seconds(timestamp) AS string)").to(name)
+    test = StreamsTest(builder, spark)
+    test.pipe("in", [("a", "right"), ("b", "wrong")])
+
+    assert test.read("lenient") == [("a", "1795953600")]
+    with pytest.raises(PySparkException, match="in: the timestamp is no time: partition 0, off"):
+        test.read("strict")
+
+
+def test_a_tombstone_has_the_time_of_its_topic(spark):
+    """It has no value in which there could be another one, and deletes the row none the less."""
+    builder = StreamsBuilder("app")
+    table = builder.table("rows", timestamp="timestamp_seconds(CAST(value AS long))")
+    table.to_stream().map_values("CAST(unix_seconds(timestamp) AS string)").to("out")
+    test = StreamsTest(builder, spark)
+    test.pipe("rows", [("a", "17", 1_000), ("a", None, 2_000)])
+
+    assert test.read("out") == [("a", "17"), ("a", "2")]
+
+
+@pytest.mark.parametrize("topics", sorted({*permutations(["x", "x", "x", "x-2"])}))
+def test_each_sink_has_a_name_of_its_own(topics):
+    """The names are those of checkpoints, also where a topic is called as another's second sink."""
+    builder = StreamsBuilder("app")
+    for topic in topics:
+        builder.stream("in").to(topic)
+
+    names = [sink.name for sink in builder.sinks]
+    assert len(set(names)) == len(topics)
+    assert [sink.topic for sink in builder.sinks] == list(topics)
 
 
 @pytest.mark.wide

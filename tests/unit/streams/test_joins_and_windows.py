@@ -140,6 +140,43 @@ def test_a_fold_keeps_its_aggregate_over_restarts(spark, tmp_path):
     assert test.read("out") == [("b", "25")]
 
 
+HOUR_MS = 3_600_000
+SECOND_HALF_PAST_ONE_MS = 1_793_514_600_000  # of 1 November 2026 in New York
+TIMES_MS = (
+    0,
+    SECOND_HALF_PAST_ONE_MS - HOUR_MS,
+    SECOND_HALF_PAST_ONE_MS,
+    SECOND_HALF_PAST_ONE_MS + HOUR_MS,
+    253_402_300_799_999,  # the last of the year 9999
+    1_700_000_000_000_000,  # microseconds, taken for milliseconds
+)
+
+
+@pytest.fixture(params=["UTC", "America/New_York"])
+def zone(spark, request):
+    """The time zone of the session."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", request.param)
+    yield request.param
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_folds_and_joins_keep_the_times_of_records(spark, zone, tmp_path):
+    """In each hour that a zone has twice, and beyond the years that pandas knows."""
+    builder = StreamsBuilder("app")
+    time = "CAST(unix_millis(timestamp) AS string)"
+    builder.stream("in").group_by_key().reduce(lambda before, value: value).map_values(time).to("f")
+    pairs = builder.table("in").join(builder.table("right"), "concat(left, right)")
+    pairs.map_values(time).to("j")
+    test = StreamsTest(builder, spark, tmp_path)
+    test.pipe("right", [(str(time_ms), "r", 0) for time_ms in TIMES_MS])
+    test.pipe("in", [(str(time_ms), "l", time_ms) for time_ms in TIMES_MS])
+
+    found = {topic: dict(test.read(topic)) for topic in ("f", "j")}
+
+    assert found["f"] == found["j"] == {str(time_ms): str(time_ms) for time_ms in TIMES_MS}
+
+
 def test_what_spark_cannot_do_is_refused(spark, tmp_path):
     """The refusal names the operation to write instead."""
     builder = StreamsBuilder("app")
