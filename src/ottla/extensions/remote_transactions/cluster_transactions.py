@@ -30,6 +30,8 @@ from ottla.structs import NO_LEADER, TRANSACTIONS_TOPIC, TopicPartition, TxnProd
 logger = logging.getLogger(__name__)
 
 VERSION_FOR_BROKERS: Final = 4
+PARTITIONS_IN_A_REQUEST: Final = 5_000
+"""A leader refuses a request with very many elements, and each that is made takes a step."""
 
 Errors = dict[TopicPartition, ErrorCode]
 
@@ -43,7 +45,7 @@ class Unwritten(NamedTuple):
 
 
 class LeaderQueue:
-    """The markers for the leader of some partitions: all that wait go out in one request.
+    """The markers for the leader of some partitions: of those that wait, many go in one request.
 
     A leader answers when its followers have the markers, so one request after the other would wait
     for one replication after the other.
@@ -66,7 +68,7 @@ class LeaderQueue:
     async def _run(self) -> None:
         try:
             while self._waiting:
-                sent, self._waiting = self._waiting, []
+                sent = self._next()
                 for unwritten, errors in zip(sent, await self._answers(sent), strict=True):
                     try:
                         unwritten.on_written(errors)
@@ -74,6 +76,15 @@ class LeaderQueue:
                         logger.exception("the outcome of %s cannot be used", unwritten.marker)
         finally:
             self._is_running = False
+
+    def _next(self) -> list[Unwritten]:
+        """Those for the next request, which no leader refuses as too large."""
+        count = partitions = 0
+        while count < len(self._waiting) and partitions < PARTITIONS_IN_A_REQUEST:
+            partitions += len(self._waiting[count].partitions)
+            count += 1
+        sent, self._waiting = self._waiting[:count], self._waiting[count:]
+        return sent
 
     async def _answers(self, sent: list[Unwritten]) -> list[Errors]:
         """The results of each; a marker that cannot even be sent does not spoil the others."""

@@ -7,9 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from ottla.coordinator.transaction.marker_sender import TxnMarker
+from ottla.coordinator.transaction.marker_sender import MARKERS_IN_A_STEP, TxnMarker
 from ottla.errors import ErrorCode
 from ottla.extensions.remote_transactions.cluster_transactions import (
+    PARTITIONS_IN_A_REQUEST,
     AskCoordinatorOnCluster,
     LeaderQueue,
     MarkersToCluster,
@@ -271,3 +272,23 @@ def test_marker_that_cannot_be_sent_keeps_no_other_back(world, monkeypatch, capl
         {OTHERS: ErrorCode.NONE},
     ]
     assert "for broker 2 cannot be sent" in caplog.text
+
+
+def test_many_markers_for_one_leader_go_out_in_requests_of_a_limited_size(world):
+    """All that had come while one was on its way went out in one, which a leader refuses if it has
+    too many elements: then none of them was ever written."""
+    partitions = [TopicPartition("wide", number) for number in range(3 * PARTITIONS_IN_A_REQUEST)]
+    world.cache.update([led(each, 2) for each in partitions], [world.broker(1), world.broker(2)])
+    markers = MarkersToCluster(world.runtime, world.connections, world.cache, Writer())
+    heard = {}
+    for first in range(0, len(partitions), MARKERS_IN_A_STEP):
+        markers.write_markers(MARKER, partitions[first : first + MARKERS_IN_A_STEP], heard.update)
+    world.advance(1_000)
+
+    assert heard == dict.fromkeys(partitions, ErrorCode.NONE)
+    sizes = [
+        sum(len(topic.partition_indexes) for marker in body.markers for topic in marker.topics)
+        for _, body in world.asked
+    ]
+    assert sum(sizes) == len(partitions)
+    assert max(sizes) < PARTITIONS_IN_A_REQUEST + MARKERS_IN_A_STEP
