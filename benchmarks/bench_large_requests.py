@@ -102,7 +102,9 @@ class LocalClient:
 
     def __init__(self) -> None:
         frames = FrameBuffer(self.max_request_bytes, BufferPool())
-        self.connection = Connection(self, self, frames, "one", "PLAINTEXT", ("10.0.0.1", 1), None)
+        self.connection = Connection(
+            self, self, frames, "one-1", "PLAINTEXT", ("10.0.0.1", 1), None
+        )
         self.answer: list[bytes] = []
 
     def is_waiting(self) -> bool:

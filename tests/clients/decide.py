@@ -12,6 +12,7 @@ from ottla.coordinator.transaction.transaction_loader import TransactionLoader
 from ottla.coordinator.transaction.transaction_records import transaction_batch
 from ottla.log.log_manager import LogManager
 from ottla.runtime import real_runtime
+from ottla.runtime.scheduler import at_once
 from ottla.structs import TopicPartition
 
 
@@ -25,7 +26,7 @@ async def decide(data_dir, outcome):
     data = log.read(0, 1 << 20, max_offset=log.log_end_offset, min_one_message=True)
     loader = TransactionLoader(0, iter([memoryview(data.records.read())]))
     loader.step()
-    ((transactional_id, ongoing),) = loader.transactions()
+    ((transactional_id, ongoing),) = at_once(loader.transactions()).items()
     now_ms = runtime.clock.now_ms()
     ended = ongoing.ended(commit=outcome == "commit", now_ms=now_ms)
     batch = bytearray(transaction_batch(transactional_id, ended, now_ms))

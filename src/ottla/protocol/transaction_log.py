@@ -5,7 +5,9 @@ Key and value are stored with an int16 version in front; a null value forgets th
 
 from __future__ import annotations
 
-from ottla.protocol.message import Message, Struct
+from collections.abc import Sequence
+
+from ottla.protocol.message import Message
 from ottla.protocol.types import Array, Int8, Int16, Int32, Int64, String, field
 
 
@@ -15,11 +17,14 @@ class TransactionLogKey(Message, versions="0"):
     transactional_id: str = field(String)
 
 
-class PartitionsSchema(Struct):
-    """Partitions of one topic that belong to the transaction."""
+class PartitionsSchema(Message, versions="0-1", flexible="1+"):
+    """Partitions of one topic that belong to the transaction.
+
+    It has the versions of the value that it is part of, so that it can be encoded by itself.
+    """
 
     topic: str = field(String)
-    partition_ids: list[int] = field(Array(Int32))
+    partition_ids: Sequence[int] = field(Array(Int32))
 
 
 class TransactionLogValue(Message, versions="0-1", flexible="1+"):

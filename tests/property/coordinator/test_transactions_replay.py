@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ottla.coordinator.coordinator_writer import SETTLE_MS
+from ottla.coordinator.transaction.marker_sender import MARKERS_IN_A_STEP
 from ottla.coordinator.transaction.transaction import (
     EPOCH_BUMP,
     IDLE,
@@ -23,7 +24,7 @@ from ottla.coordinator.transaction.transaction import (
 )
 from ottla.coordinator.transaction.transaction_records import transaction_batch
 from ottla.errors import ErrorCode
-from ottla.structs import TxnProducer
+from ottla.structs import TopicPartition, TxnProducer
 
 IDS = st.sampled_from(["x", "y"])
 ERRORS = st.sampled_from(
@@ -36,6 +37,7 @@ ERRORS = st.sampled_from(
     ]
 )
 EXPIRATION_MS = 200_000
+MANY = [TopicPartition("many", number) for number in range(MARKERS_IN_A_STEP + 50)]
 
 
 class TransactionSequences(RuleBasedStateMachine):
@@ -83,6 +85,11 @@ class TransactionSequences(RuleBasedStateMachine):
     @rule(name=IDS, partition=st.sampled_from([T0, T1]), age=st.sampled_from([0, 0, 0, 1]))
     def add(self, name: str, partition, age: int) -> None:
         self.world.add(self.sender(name, age), partition)
+
+    @rule(name=IDS)
+    def add_many(self, name: str) -> None:
+        """So many that their markers are sent in slices, between which all else may come."""
+        self.world.add(self.sender(name, 0), *MANY)
 
     @rule(name=IDS, commit=st.booleans(), age=st.sampled_from([0, 0, 0, 1]))
     def end(self, name: str, commit: bool, age: int) -> None:

@@ -19,6 +19,7 @@ from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer.consumer_member import CurrentAssignment, MemberDetails
 from ottla.coordinator.group.consumer.group_changes import GroupChanges
 from ottla.coordinator.transaction.transaction import TransactionState
+from ottla.coordinator.transaction.transaction_partitions import TransactionPartitions
 from ottla.extensions.rights.rights import Rights
 from ottla.extensions.tokens.tokens import Tokens
 from ottla.protocol.consumer_group import (
@@ -181,7 +182,7 @@ def begin_wide_transaction(broker: InProcessBroker) -> None:
 
     async def begin() -> None:
         metadata = broker.broker.coordinators.transactions.manager.get("tx")
-        partitions = frozenset(TopicPartition(name, 0) for name in NAMES)
+        partitions = TransactionPartitions.of(TopicPartition(name, 0) for name in NAMES)
         metadata.current = metadata.current._replace(
             state=TransactionState.ONGOING, partitions=partitions
         )

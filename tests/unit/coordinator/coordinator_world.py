@@ -14,6 +14,7 @@ from ottla.coordinator.transaction.transaction import (
 )
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.transaction_metadata import TransactionMetadata
+from ottla.coordinator.transaction.transaction_partitions import TransactionPartitions
 from ottla.errors import ErrorCode
 from ottla.structs import TopicPartition, TxnProducer
 from ottla.testing import mock_runtime
@@ -157,7 +158,8 @@ class TransactionWorld:
 
     def put(self, state: TransactionState, **fields: Any) -> TxnProducer:
         """The id in a state, as loaded from the log."""
-        values = {"partitions": frozenset({T0}), "updated_ms": self.runtime.clock.now_ms()}
+        partitions, now_ms = TransactionPartitions.of({T0}), self.runtime.clock.now_ms()
+        values = {"partitions": partitions, "updated_ms": now_ms}
         transaction = Transaction(7, 3, TIMEOUT_MS, state, **{**values, **fields})
         self.coordinator.manager.add(TransactionMetadata("x", transaction))
         return TxnProducer("x", 7, 3)

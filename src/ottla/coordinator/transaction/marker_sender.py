@@ -7,7 +7,8 @@ broker or a leader fails in between: the id's next coordinator continues from th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
@@ -16,6 +17,7 @@ from ottla.coordinator.transaction.transaction_metadata import TransactionMetada
 from ottla.coordinator.transaction.transaction_state_manager import TransactionStateManager
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime import Runtime
+from ottla.runtime.scheduler import Work
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -89,7 +91,7 @@ class MarkerSender:
     def __init__(
         self, runtime: Runtime, manager: TransactionStateManager, leaders: MarkersToLeaders
     ) -> None:
-        self._clock = runtime.clock
+        self._runtime, self._clock = runtime, runtime.clock
         self._scheduler = runtime.scheduler
         self._manager = manager
         self._leaders = leaders
@@ -113,29 +115,31 @@ class MarkerSender:
             coordinator_epoch,
             transaction.client_version,
         )
-        self._send(Sending(metadata, marker), transaction.partitions)
+        self._begin(Sending(metadata, marker), iter(transaction.partitions))
 
     def _send_if_current(self, metadata: TransactionMetadata) -> None:
         if self._manager.is_current(metadata) and metadata.current.state in ENDING:
             self.send(metadata)
 
-    def _send(self, sending: Sending, partitions: frozenset[TopicPartition]) -> None:
-        """Have the markers written to some of the partitions, and soon to the others."""
-        if not self._manager.is_current(sending.metadata):
-            return
-        some = frozenset(islice(partitions, MARKERS_IN_A_STEP))
-        rest = partitions - some
-        left = frozenset(tp for tp in some if not self._leaders.is_deleted(tp))
-        sending.is_whole = not rest
-        sending.unanswered += 1
-        if rest:
-            self._scheduler.call_soon(lambda: self._send(sending, rest))
-        if left:
-            self._leaders.write_markers(
-                sending.marker, left, lambda errors: self._on_written(sending, errors)
-            )
-        else:
-            self._on_written(sending, {})
+    def _begin(self, sending: Sending, partitions: Iterator[TopicPartition]) -> None:
+        self._runtime.begin(self._send(sending, partitions), "the markers of a transaction")
+
+    def _send(self, sending: Sending, partitions: Iterator[TopicPartition]) -> Work[None]:
+        """Have the markers written to some of the partitions, and to the others in their turn."""
+        while self._manager.is_current(sending.metadata):
+            some = list(islice(partitions, MARKERS_IN_A_STEP))
+            left = frozenset(tp for tp in some if not self._leaders.is_deleted(tp))
+            sending.is_whole = len(some) < MARKERS_IN_A_STEP
+            sending.unanswered += 1
+            if left:
+                self._leaders.write_markers(
+                    sending.marker, left, partial(self._on_written, sending)
+                )
+            else:
+                self._on_written(sending, {})
+            if sending.is_whole:
+                return
+            yield
 
     def _on_written(self, sending: Sending, errors: Mapping[TopicPartition, ErrorCode]) -> None:
         metadata = sending.metadata
@@ -158,7 +162,7 @@ class MarkerSender:
 
         def send() -> None:
             self.retry_count -= 1
-            self._send(Sending(sending.metadata, sending.marker), frozenset(sending.failed))
+            self._begin(Sending(sending.metadata, sending.marker), iter(sending.failed))
 
         wait_ms = max(RETRY_MS, len(sending.failed) // RETRIES_PER_MS)
         self._scheduler.call_later(wait_ms, send)

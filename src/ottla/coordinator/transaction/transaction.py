@@ -5,11 +5,15 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.coordinator.transaction.transaction_partitions import (
+    NO_PARTITIONS,
+    TransactionPartitions,
+)
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 LAST_EPOCH: Final = 2**15 - 2
@@ -59,7 +63,7 @@ class Transaction(NamedTuple):
     producer_epoch: int
     timeout_ms: int
     state: TransactionState = TransactionState.EMPTY
-    partitions: frozenset[TopicPartition] = frozenset()
+    partitions: TransactionPartitions = NO_PARTITIONS
     start_ms: int = NO_TIMESTAMP
     updated_ms: int = NO_TIMESTAMP
     last_producer_epoch: int = NO_EPOCH
@@ -95,12 +99,13 @@ class Transaction(NamedTuple):
             return self.next_producer_id, 0
         return self.producer_id, self.producer_epoch
 
-    def with_partitions(self, partitions: frozenset[TopicPartition], now_ms: int) -> Transaction:
+    def with_partitions(self, partitions: Iterable[TopicPartition], now_ms: int) -> Transaction:
         """Ongoing, with these partitions as well."""
         is_new = self.state is not TransactionState.ONGOING
+        before = NO_PARTITIONS if is_new else self.partitions
         return self._replace(
             state=TransactionState.ONGOING,
-            partitions=partitions if is_new else self.partitions | partitions,
+            partitions=before.with_added(partitions),
             start_ms=now_ms if is_new else self.start_ms,
             updated_ms=now_ms,
         )
@@ -143,7 +148,7 @@ class Transaction(NamedTuple):
             last_producer_epoch=last_epoch,
             timeout_ms=timeout_ms,
             state=TransactionState.EMPTY,
-            partitions=frozenset(),
+            partitions=NO_PARTITIONS,
             start_ms=NO_TIMESTAMP,
             updated_ms=now_ms,
             client_version=0,
@@ -185,7 +190,7 @@ class Transaction(NamedTuple):
         """All markers are written."""
         commit = self.state is TransactionState.PREPARE_COMMIT
         state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
-        done = self._replace(state=state, partitions=frozenset(), updated_ms=now_ms)
+        done = self._replace(state=state, partitions=NO_PARTITIONS, updated_ms=now_ms)
         if self.next_producer_id == NO_PRODUCER_ID:
             return done
         producer_id, epoch = self.successor

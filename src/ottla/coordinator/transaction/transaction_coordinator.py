@@ -208,11 +208,12 @@ class TransactionCoordinator:
             respond(error)
             return
         present = metadata.current
-        added = frozenset(partitions)
-        if present.state is TransactionState.ONGOING and added <= present.partitions:
+        is_open = present.state is TransactionState.ONGOING
+        if is_open and all(each in present.partitions for each in partitions):
             respond(ErrorCode.NONE)
             return
-        self.manager.store(metadata, present.with_partitions(added, self._clock.now_ms()), respond)
+        following = present.with_partitions(partitions, self._clock.now_ms())
+        self.manager.store(metadata, following, respond)
 
     def verify_partitions(
         self, producer: TxnProducer, partitions: Collection[TopicPartition]

@@ -13,10 +13,13 @@ from ottla.coordinator.transaction.transaction_records import (
     read_transactional_id,
 )
 from ottla.record.record_batch import Record, RecordBatch
+from ottla.runtime.scheduler import Work
 
 logger = logging.getLogger(__name__)
 
 IDS_IN_A_STEP: Final = 1000
+BYTES_OF_AN_ID: Final = 64
+"""A longer record counts for more: it may have a hundred thousand partitions."""
 
 
 class TransactionLoader(StepwiseLoader):
@@ -29,13 +32,20 @@ class TransactionLoader(StepwiseLoader):
         super().__init__(partition, source)
         self._values: dict[str, bytes] = {}
 
-    def transactions(self) -> Iterator[tuple[str, Transaction]]:
-        """Every id with its last state."""
+    def transactions(self) -> Work[dict[str, Transaction]]:
+        """Every id with its last state, in slices."""
+        found: dict[str, Transaction] = {}
+        left = IDS_IN_A_STEP
         for transactional_id, value in self._values.items():
             try:
-                yield transactional_id, read_transaction(value)
+                found[transactional_id] = yield from read_transaction(value)
             except Exception as error:
                 self.report(f"transactional id {transactional_id!r}", error)
+            left -= 1 + len(value) // BYTES_OF_AN_ID
+            if left <= 0:
+                left = IDS_IN_A_STEP
+                yield
+        return found
 
     def end_transaction(self, marker: RecordBatch) -> None:
         """No transaction writes into this topic."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 from ottla.coordinator.transaction.transaction import NEXT_STATES, Transaction, TransactionState
 from ottla.coordinator.transaction.transaction_records import encode_transaction, read_transaction
 from ottla.errors import ErrorCode
+from ottla.runtime.scheduler import at_once
 from ottla.structs import NO_EPOCH, NO_SESSION
 
 
@@ -70,7 +71,7 @@ class TransactionMetadata:
         if epoch == NO_EPOCH:
             return None
         value = encode_transaction(self.current._replace(producer_epoch=epoch))
-        return None if value is None else read_transaction(value)
+        return None if value is None else at_once(read_transaction(value))
 
     def prepare(self, following: Transaction) -> Transaction:
         """Begin to change to `following`; `NEXT_STATES` must allow it."""

@@ -10,15 +10,27 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.coordinator.transaction.transaction import EPOCH_BUMP, Transaction, TransactionState
+from ottla.coordinator.transaction.transaction_partitions import NO_PARTITIONS
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.message import decode_versioned, encode_versioned
-from ottla.protocol.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from ottla.protocol.message import (
+    VERSION,
+    decode_in_slices,
+    decode_versioned,
+    encode_versioned,
+)
+from ottla.protocol.transaction_log import TransactionLogKey, TransactionLogValue
+from ottla.protocol.types import UNLIMITED
+from ottla.protocol.wire import uvarint_bytes
 from ottla.record.batch_builder import build_batch
-from ottla.structs import TopicPartition, by_topic
+from ottla.runtime.scheduler import Work
 
 KEY_VERSION: Final = 0
 FIRST_VALUE_VERSION: Final = 0
 VALUE_VERSION_WITH_BUMP: Final = 1
+PARTITIONS_AT: Final = 17
+"""In both versions of the value: behind its version, producer id, epoch, timeout and state."""
+LONG_VALUE_BYTES: Final = 16 * 1024
+"""A longer one is read in slices."""
 
 
 def transaction_batch(transactional_id: str, transaction: Transaction, now_ms: int) -> bytes:
@@ -28,12 +40,21 @@ def transaction_batch(transactional_id: str, transaction: Transaction, now_ms: i
 
 
 def encode_transaction(transaction: Transaction) -> bytes | None:
-    """The value of an id's record; None for one that is dead."""
+    """The value of an id's record; None for one that is dead.
+
+    The partitions have been encoded as they were added, and are put in as they are.
+    """
     if transaction.state is TransactionState.DEAD:
         return None
     bumps = transaction.client_version >= EPOCH_BUMP
     version = VALUE_VERSION_WITH_BUMP if bumps else FIRST_VALUE_VERSION
-    return encode_versioned(_stored(transaction), version)
+    value = encode_versioned(_stored(transaction), version)
+    if not transaction.partitions:
+        return value
+    count, topics = transaction.partitions.encoded(version)
+    length = uvarint_bytes(count + 1) if bumps else count.to_bytes(4, "big")
+    rest = PARTITIONS_AT + (1 if bumps else 4)  # behind the length of an empty list
+    return b"".join((value[:PARTITIONS_AT], length, topics, value[rest:]))
 
 
 def read_transactional_id(key: bytes) -> str | None:
@@ -43,31 +64,43 @@ def read_transactional_id(key: bytes) -> str | None:
     return decode_versioned(TransactionLogKey, key).transactional_id
 
 
-def read_transaction(value: bytes) -> Transaction:
+def read_transaction(value: bytes) -> Work[Transaction]:
     """The state that a record has; CORRUPT_MESSAGE if no coordinator can have written it."""
-    stored = decode_versioned(TransactionLogValue, value)
+    stored = yield from _decoded(value)
     try:
         state = TransactionState(stored.transaction_status)
     except ValueError:
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE, f"{stored.transaction_status} is no state of a transaction"
         ) from None
+    topics = stored.transaction_partitions or ()
+    partitions = yield from NO_PARTITIONS.with_topics(
+        (topic.topic, topic.partition_ids) for topic in topics
+    )
     return Transaction(
         producer_id=stored.producer_id,
         producer_epoch=stored.producer_epoch,
         timeout_ms=stored.transaction_timeout_ms,
         state=state,
-        partitions=frozenset(
-            TopicPartition(topic.topic, partition)
-            for topic in stored.transaction_partitions or ()
-            for partition in topic.partition_ids
-        ),
+        partitions=partitions,
         start_ms=stored.transaction_start_timestamp_ms,
         updated_ms=stored.transaction_last_update_timestamp_ms,
         previous_producer_id=stored.previous_producer_id,
         next_producer_id=stored.next_producer_id,
         client_version=stored.client_transaction_version,
     )
+
+
+def _decoded(value: bytes) -> Work[TransactionLogValue]:
+    if len(value) < LONG_VALUE_BYTES:
+        return decode_versioned(TransactionLogValue, value)
+    (version,) = VERSION.unpack_from(value)
+    slices = decode_in_slices(TransactionLogValue, version, value, VERSION.size, UNLIMITED)
+    for stored in slices:
+        if stored is not None:
+            return stored
+        yield
+    raise AssertionError("such work ends with its result")
 
 
 def _stored(transaction: Transaction) -> TransactionLogValue:
@@ -81,12 +114,7 @@ def _stored(transaction: Transaction) -> TransactionLogValue:
         client_transaction_version=transaction.client_version,
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_status=int(transaction.state),
-        transaction_partitions=None
-        if is_empty
-        else [
-            PartitionsSchema(topic=topic, partition_ids=partitions)
-            for topic, partitions in by_topic(sorted(transaction.partitions)).items()
-        ],
+        transaction_partitions=None if is_empty else [],
         transaction_last_update_timestamp_ms=transaction.updated_ms,
         transaction_start_timestamp_ms=transaction.start_ms,
     )

@@ -20,7 +20,7 @@ from ottla.coordinator.transaction.transaction_metadata import TransactionMetada
 from ottla.coordinator.transaction.transaction_records import transaction_batch
 from ottla.errors import ErrorCode
 from ottla.runtime import Runtime
-from ottla.runtime.scheduler import Work, emptied
+from ottla.runtime.scheduler import Work, at_once, emptied
 from ottla.structs import NO_OFFSET, TRANSACTIONS_TOPIC
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,10 @@ logger = logging.getLogger(__name__)
 STEPS_IN_A_SLICE: Final = 3000
 STEPS_OF_AN_ACT: Final = 20
 """A batch of records takes about so much longer than a look at an id."""
-
+PARTITIONS_OF_A_STEP: Final = 100
+"""So many partitions in a record are stored while one id is looked at."""
+IDS_OF_A_MARKER: Final = 20
+"""So many ids begin while a marker is written, as for those whose transaction had been decided."""
 
 OnStored = Callable[[ErrorCode], object]
 
@@ -153,9 +156,10 @@ class TransactionStateManager:
             steps += 1
             name = metadata.transactional_id
             if is_due(metadata) and self.get(name) is metadata and not self.availability(name):
+                stored = len(metadata.current.partitions)
                 for_each((metadata,), act)
                 count += 1
-                steps += STEPS_OF_AN_ACT
+                steps += STEPS_OF_AN_ACT + stored // PARTITIONS_OF_A_STEP
             if steps >= STEPS_IN_A_SLICE:
                 steps = 0
                 yield
@@ -187,7 +191,7 @@ class TransactionStateManager:
         loader = TransactionLoader(partition, self.log.read(partition))
         while loader.step():
             pass
-        replayed = dict(loader.transactions())
+        replayed = at_once(loader.transactions())
         known = self._by_partition.get(partition, {})
         found = []
         for transactional_id in sorted(known.keys() | replayed.keys()):
@@ -218,7 +222,8 @@ class TransactionStateManager:
         self, loader: TransactionLoader, on_loaded: Callable[[TransactionMetadata], object]
     ) -> Work[None]:
         loaded: dict[str, TransactionMetadata] = {}
-        for count, (transactional_id, transaction) in enumerate(loader.transactions(), 1):
+        transactions = yield from loader.transactions()
+        for count, (transactional_id, transaction) in enumerate(transactions.items(), 1):
             loaded[transactional_id] = TransactionMetadata(transactional_id, transaction)
             if not count % IDS_IN_A_STEP:
                 yield
@@ -226,9 +231,12 @@ class TransactionStateManager:
         if loaded:
             text = "Transaction partition %d is loaded: %d ids from %d records"
             logger.info(text, loader.partition, len(loaded), loader.record_count)
-        for count, metadata in enumerate(list(loaded.values())):
-            if count and not count % IDS_IN_A_STEP:
+        left = IDS_IN_A_STEP
+        for metadata in list(loaded.values()):
+            if left <= 0:
+                left = IDS_IN_A_STEP
                 yield
+            left -= 1 + IDS_OF_A_MARKER * len(metadata.current.partitions)
             age_ms = metadata.current.age_ms(self._clock.now_ms())
             metadata.begin_time_limit(age_ms, self._clock.monotonic_ms())
             try:

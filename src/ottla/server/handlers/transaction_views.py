@@ -11,6 +11,7 @@ from typing import Final
 from ottla.coordinator.group.consumer.name_pattern import compile_regex
 from ottla.coordinator.transaction.transaction import Transaction, TransactionState
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+from ottla.coordinator.transaction.transaction_partitions import TOPICS_IN_A_SLICE
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.producer_state_entry import ProducerStateEntry
 from ottla.network.request_context import RequestContext
@@ -37,7 +38,6 @@ from ottla.structs import TopicPartition
 
 IDS_IN_A_SLICE: Final = 1000
 PRODUCERS_IN_A_SLICE: Final = 1000
-PARTITIONS_IN_A_SLICE: Final = 5000
 STATES_BY_TITLE: Final = {state.title: state for state in TransactionState}
 
 
@@ -157,10 +157,10 @@ class TransactionViewHandlers:
                 transactional_id=transactional_id,
             )
         transaction = metadata.current
-        topics: dict[str, list[int]] = {}
-        for number, (topic, partition) in enumerate(transaction.partitions, 1):
-            topics.setdefault(topic, []).append(partition)
-            if not number % PARTITIONS_IN_A_SLICE:
+        topics: list[TopicData] = []
+        for number, (topic, partitions) in enumerate(transaction.partitions.topics.items(), 1):
+            topics.append(TopicData(topic=topic, partitions=list(partitions)))
+            if not number % TOPICS_IN_A_SLICE:
                 yield
         return DescribeTransactionsTransactionState(
             transactional_id=transactional_id,
@@ -169,9 +169,7 @@ class TransactionViewHandlers:
             transaction_start_time_ms=transaction.start_ms,
             producer_id=transaction.producer_id,
             producer_epoch=transaction.producer_epoch,
-            topics=[
-                TopicData(topic=name, partitions=sorted(topics[name])) for name in sorted(topics)
-            ],
+            topics=topics,
         )
 
     def _producers(

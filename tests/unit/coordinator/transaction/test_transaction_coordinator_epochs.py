@@ -4,6 +4,7 @@ import pytest
 from coordinator_world import T0, T1, TIMEOUT_MS, S, TransactionWorld
 
 from ottla.coordinator.transaction.transaction import EPOCH_BUMP, LAST_EPOCH
+from ottla.coordinator.transaction.transaction_partitions import TransactionPartitions
 from ottla.errors import ErrorCode
 from ottla.structs import TxnProducer
 
@@ -104,7 +105,7 @@ def test_next_transaction_waits_for_the_markers_of_the_last(world):
 @pytest.mark.parametrize("restarts", [False, True])
 def test_new_producer_id_follows_the_last_epoch(world, restarts):
     """Markers still have the old one; whoever asks again hears of the new one."""
-    partitions = frozenset({T0})
+    partitions = TransactionPartitions.of({T0})
     world.put(S.ONGOING)
     world.metadata.current = world.metadata.current._replace(
         producer_epoch=LAST_EPOCH, partitions=partitions

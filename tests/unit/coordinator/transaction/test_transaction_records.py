@@ -10,11 +10,13 @@ from ottla.coordinator.group.group_records import offset_key
 from ottla.coordinator.group.partition_loader import PartitionLoader
 from ottla.coordinator.transaction.transaction import Transaction, TransactionState
 from ottla.coordinator.transaction.transaction_loader import TransactionLoader
+from ottla.coordinator.transaction.transaction_partitions import TransactionPartitions
 from ottla.coordinator.transaction.transaction_records import transaction_batch
 from ottla.protocol.message import decode_versioned, encode_versioned
 from ottla.protocol.transaction_log import TransactionLogKey, TransactionLogValue
 from ottla.record.batch_builder import BatchBuilder, build_batch
 from ottla.record.record_batch import RecordBatch
+from ottla.runtime.scheduler import at_once
 from ottla.structs import TopicPartition
 
 
@@ -23,13 +25,13 @@ def load(*buffers):
     loader = TransactionLoader(0, iter(map(memoryview, buffers)))
     while loader.step():
         pass
-    return dict(loader.transactions())
+    return at_once(loader.transactions())
 
 
 @pytest.mark.parametrize("state", set(TransactionState) - {S.DEAD, S.EMPTY})
 def test_transaction_is_read_back(state):
     """All that a coordinator needs to go on."""
-    written = Transaction(7, 3, 60_000, state, frozenset({T0, T1}), 98, 99)
+    written = Transaction(7, 3, 60_000, state, TransactionPartitions.of({T0, T1}), 98, 99)
 
     assert load(transaction_batch("x", written, 99)) == {"x": written}
 
