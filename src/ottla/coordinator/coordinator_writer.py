@@ -11,6 +11,8 @@ from ottla.runtime import Runtime
 from ottla.structs import NO_OFFSET
 
 SETTLE_MS: Final = 100
+WRITE_AGAIN_MS: Final = 1000
+"""When a batch that is owed to the log is written again after it was refused."""
 
 
 class CoordinatorWriter:

@@ -28,7 +28,7 @@ from ottla.protocol.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from ottla.protocol.codegen import FunctionSource
 
@@ -307,6 +307,16 @@ def join(parts: list[Part]) -> bytes:
 def encode_versioned(message: Message, version: int) -> bytes:
     """The message with its version in front, as it is embedded in other data."""
     return join(encode_parts(message, version, bytearray(VERSION.pack(version))))
+
+
+def encode_versioned_in_slices(message: Message, version: int) -> Generator[None, None, bytes]:
+    """The same, with a pause after each slice of the work."""
+    out, parts = bytearray(VERSION.pack(version)), list[Part]()
+    try:
+        last = yield from type(message).encoders[version + IN_SLICES](message, out, parts)
+    except ENCODE_FAULTS as fault:
+        raise refusal(type(message), version, fault, LocalProtocolError) from fault
+    return join([*parts, last])
 
 
 def decode_versioned(cls: type[MessageT], buffer: Buffer) -> MessageT:

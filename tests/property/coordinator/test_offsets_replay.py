@@ -15,10 +15,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from ottla.coordinator.coordinator_writer import SETTLE_MS
+from ottla.coordinator.coordinator_writer import SETTLE_MS, WRITE_AGAIN_MS
 from ottla.coordinator.group import topic_drops
 from ottla.coordinator.group.group import NOBODY
-from ottla.coordinator.group.group_metadata_manager import WRITE_AGAIN_MS
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode
 from ottla.record.batch_builder import build_batch

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from ottla.coordinator.group.group import Group
-from ottla.coordinator.group.group_records import offset_key
+from ottla.coordinator.group.group_records import offset_key, tombstones
 from ottla.errors import ErrorCode
-from ottla.record.batch_builder import BatchBuilder
+from ottla.record.batch_builder import build_batch
 from ottla.structs import TopicPartition
 
 Doomed = TopicPartition | bytes
@@ -50,7 +50,7 @@ class Deletion:
         """Whether no batch comes after those that were made."""
         return not self._doomed
 
-    def next_batch(self, now_ms: int) -> tuple[list[Doomed], BatchBuilder]:
+    def next_batch(self, now_ms: int) -> tuple[list[Doomed], bytes]:
         """The keys that the next batch deletes, and the batch with their tombstones."""
         batch: list[Doomed] = []
         keys: list[bytes] = []
@@ -67,7 +67,7 @@ class Deletion:
                 batch.append(each)
                 keys.append(key)
             self._doomed.pop()
-        return batch, tombstones_batch(keys, now_ms)
+        return batch, build_batch(tombstones(keys, now_ms))
 
     def end(self, *, is_written: bool) -> None:
         """The log has all tombstones, or some of them are not going to be written."""
@@ -75,11 +75,3 @@ class Deletion:
             on_end, self._on_end = self._on_end, None
             self.group.offsets.end_deletion(self._committed)
             on_end(is_written and not self._is_spared)
-
-
-def tombstones_batch(keys: Iterable[bytes], now_ms: int) -> BatchBuilder:
-    """A batch that begins with records without values for these keys."""
-    builder = BatchBuilder()
-    for key in keys:
-        builder.append(now_ms, key, None)
-    return builder

@@ -12,26 +12,24 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from itertools import islice
 from typing import Final, cast
 from uuid import UUID
 
 from ottla.coordinator.coordinator_log import CoordinatorLog
 from ottla.coordinator.coordinator_partitions import CoordinatorPartitions
-from ottla.coordinator.coordinator_writer import CoordinatorWriter
-from ottla.coordinator.group.classic_group import ClassicGroup, GroupState, group_key
+from ottla.coordinator.coordinator_writer import WRITE_AGAIN_MS, CoordinatorWriter
+from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
-from ottla.coordinator.group.consumer.pending_writes import Records
-from ottla.coordinator.group.deletion import Deletion, Doomed, OnStored, tombstones_batch
+from ottla.coordinator.group.consumer.pending_writes import Records, batch_of
+from ottla.coordinator.group.deletion import Deletion, Doomed, OnStored
 from ottla.coordinator.group.group import Group, differences
-from ottla.coordinator.group.group_records import group_value, offsets_batch
+from ottla.coordinator.group.group_records import group_batch, offsets_batch
 from ottla.coordinator.group.offsets import CommittedOffset, OffsetsWrite
 from ottla.coordinator.group.partition_loader import PartitionLoader, replay
-from ottla.coordinator.group.topic_drops import TopicDrops
+from ottla.coordinator.group.topic_drops import OwedTombstones, TopicDrops
 from ottla.errors import ErrorCode
-from ottla.record.batch_builder import BatchBuilder
 from ottla.runtime import Runtime
-from ottla.runtime.scheduler import Work
+from ottla.runtime.scheduler import Work, at_once
 from ottla.structs import (
     NO_OFFSET,
     NO_PRODUCER_ID,
@@ -46,9 +44,6 @@ logger = logging.getLogger(__name__)
 
 OnLoaded = Callable[[Group], Work[None]]
 
-WRITE_AGAIN_MS: Final = 1000
-TOMBSTONES_AT_ONCE: Final = 10_000
-"""The tombstones of deleted topics in one write; others follow when the log has these."""
 # A batch that was answered so is in the log of its leader, and counts or may count later.
 IN_THE_LOG: Final = frozenset(
     {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
@@ -92,52 +87,6 @@ class GroupCounts(Value):
     """New generations, of classic groups."""
 
 
-class OwedTombstones:
-    """Writes the tombstones of deleted topics, again and again until they are in the log."""
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        groups: Mapping[str, Group],
-        drop_offsets: Callable[[Group, list[TopicPartition], OnStored], object],
-    ) -> None:
-        self._scheduler = runtime.scheduler
-        self._groups = groups
-        self._drop_offsets = drop_offsets
-        self._paying: set[Group] = set()
-        """Groups whose tombstones are on their way into the log."""
-        self._waiting: set[str] = set()
-        """The ids of groups whose tombstones were refused: they are written again soon."""
-
-    def pay(self, group: Group) -> None:
-        """Write the tombstones that the group owes, as far as they may be written now."""
-        payable = list(islice(group.offsets.payable_tombstones(), TOMBSTONES_AT_ONCE))
-        is_present = self._groups.get(group.group_id) is group
-        if not payable or not is_present or group in self._paying:
-            return
-        self._paying.add(group)
-
-        def on_stored(error: ErrorCode) -> None:
-            self._paying.discard(group)
-            if not error:
-                self._pay_present(group.group_id)
-            elif group.group_id not in self._waiting:
-                self._waiting.add(group.group_id)
-                self._scheduler.call_later(WRITE_AGAIN_MS, lambda: try_again(group.group_id))
-
-        def try_again(group_id: str) -> None:
-            self._waiting.discard(group_id)
-            self._pay_present(group_id)
-
-        self._drop_offsets(group, payable, on_stored)
-
-    def _pay_present(self, group_id: str) -> None:
-        """The group may have changed its protocol meanwhile: the other one has its offsets."""
-        group = self._groups.get(group_id)
-        if group is not None:
-            self.pay(group)
-
-
 class GroupMetadataManager:
     """The groups by id, their partitions, and how they are written to the log and loaded.
 
@@ -163,7 +112,7 @@ class GroupMetadataManager:
         # (partition, producer id) -> groups with offsets in the producer's open transaction.
         self._transactions: defaultdict[tuple[int, int], set[str]] = defaultdict(set)
         self._debts = OwedTombstones(runtime, self._groups, self._drop_offsets)
-        self.drops = TopicDrops(runtime, self._groups, is_deleted, self._pay_tombstones)
+        self.drops = TopicDrops(runtime, self._groups, is_deleted, self.pay_tombstones)
 
     def availability(self, group_id: str) -> ErrorCode:
         """NONE if this broker can answer for the group now, else the error for the client.
@@ -217,7 +166,9 @@ class GroupMetadataManager:
             return self.get_or_create_group(group_id) if is_new else self.group(group_id)
         if not is_new:
             return None
-        successor = self.create_classic_group(before)
+        successor = ClassicGroup(group_id, self._clock.now_ms())
+        successor.owed_tombstones = dict.fromkeys(before.tombstone_keys())
+        self.replace_consumer_group(before, successor)
 
         def on_stored(error: ErrorCode) -> None:
             if not error:
@@ -226,18 +177,16 @@ class GroupMetadataManager:
         self._append_tombstones(successor, list(successor.owed_tombstones), on_stored)
         return successor
 
-    def create_classic_group(self, before: ConsumerGroup) -> ClassicGroup:
+    def replace_consumer_group(self, before: ConsumerGroup, group: ClassicGroup) -> None:
         """Put a classic group in the place of a consumer group, with its offsets.
 
         The generation continues from the group epoch, so that no number is used twice.
         """
         self.drops.attend(before)
         self._forget(before)
-        group = self._add_classic_group(before.group_id)
+        self._add(group)
         group.generation_id = before.group_epoch
         group.offsets = before.offsets
-        group.owed_tombstones = dict.fromkeys(before.tombstone_keys())
-        return group
 
     def add_consumer_group(self, group: ConsumerGroup) -> ConsumerGroup:
         """Keep a consumer group; it takes the offsets of a classic group that it replaces."""
@@ -255,31 +204,42 @@ class GroupMetadataManager:
         if group.is_unused and self._groups.get(group.group_id) is group:
             self._forget(group)
 
-    def store_records(self, group: ConsumerGroup, records: Records, on_stored: OnStored) -> None:
-        """Write records of a consumer group in one batch, with those that failed before."""
+    def store_records(
+        self,
+        group: ConsumerGroup,
+        records: Records,
+        on_stored: OnStored,
+        batch: bytes | None = None,
+    ) -> None:
+        """Write records of a consumer group in one batch, with those that failed before.
 
-        def append(batch: Mapping[bytes, bytes | None], on_done: OnStored) -> None:
-            builder = BatchBuilder()
-            now_ms = self._clock.now_ms()
-            for key, value in batch.items():
-                builder.append(now_ms, key, value)
-            self._append(group, builder, lambda place: None, on_done)
+        A batch of all of them may have been made before.
+        """
+
+        def append(written: Mapping[bytes, bytes | None], on_done: OnStored) -> None:
+            data = batch or batch_of(written, self._clock.now_ms())
+            self._append(group, data, lambda place: None, on_done)
 
         group.writes.write(
             records, append, lambda error: on_stored(STORE_RECORDS_ERRORS.get(error, error))
         )
 
     def store_group(
-        self, group: ClassicGroup, assignment: Mapping[str, bytes], on_stored: OnStored
+        self,
+        group: ClassicGroup,
+        assignment: Mapping[str, bytes],
+        on_stored: OnStored,
+        batch: bytes | None = None,
     ) -> None:
-        """Write the generation of the group with the assignment of its members."""
+        """Write the generation of the group, in a batch that may have been made before."""
 
         def on_answer(error: ErrorCode) -> None:
             on_stored(STORE_GROUP_ERRORS.get(error, error))
             if error in IN_THE_LOG:
                 self._store_again(group)
 
-        self._append_group(group, assignment, on_answer)
+        data = batch or at_once(group_batch(group, assignment, self._clock.now_ms()))
+        self._append_group(group, data, on_answer)
 
     def _store_again(self, group: ClassicGroup) -> None:
         """Write a stable group over its record in the log, though that was given up here."""
@@ -293,27 +253,22 @@ class GroupMetadataManager:
                 and before == group.generation_id
             ):
                 assignment = {each.member_id: each.assignment for each in group.members.values()}
+                batch = at_once(group_batch(group, assignment, self._clock.now_ms()))
                 self._append_group(
-                    group, assignment, lambda error: self._store_again(group) if error else None
+                    group, batch, lambda error: self._store_again(group) if error else None
                 )
 
         self._scheduler.call_later(WRITE_AGAIN_MS, store)
 
-    def _append_group(
-        self, group: ClassicGroup, assignment: Mapping[str, bytes], on_answer: OnStored
-    ) -> None:
+    def _append_group(self, group: ClassicGroup, batch: bytes, on_answer: OnStored) -> None:
         owed = list(group.owed_tombstones)
-        builder = tombstones_batch(owed, self._clock.now_ms())
-        builder.append(
-            self._clock.now_ms(), group_key(group.group_id), group_value(group, assignment)
-        )
 
         def on_settled(place: int) -> None:
             if place != NO_OFFSET:
                 for key in owed:
                     group.owed_tombstones.pop(key, None)
 
-        self._append(group, builder, on_settled, on_answer)
+        self._append(group, batch, on_settled, on_answer)
 
     def store_offsets(
         self,
@@ -340,15 +295,12 @@ class GroupMetadataManager:
         if not offsets:
             on_stored(ErrorCode.NONE)
             return
-        batch = offsets_batch(group.group_id, offsets, self._clock.now_ms())
+        batch = offsets_batch(group.group_id, offsets, self._clock.now_ms(), producer)
         # A tombstone that is written only later would delete these offsets as well.
         self._append_tombstones(group, [*group.offsets.payable_tombstones()], lambda error: None)
         write = group.offsets.begin_in_transaction(producer, offsets)
         key = self.log.partition_for(group.group_id), producer.producer_id
         self._transactions[key].add(group.group_id)
-        # The log recognizes a transaction by its batches' producer id and epoch; their sequence
-        # numbers do not matter here.
-        batch.set_producer_state(producer.producer_id, producer.producer_epoch, 0, True)
         self._append_offsets(group, write, batch, on_stored)
 
     def end_transaction(self, partition: int, place: int, producer_id: int, commit: bool) -> None:
@@ -361,7 +313,7 @@ class GroupMetadataManager:
             group.offsets.end_transaction(place, producer_id, commit)
             if producer_id in group.offsets.open_transactions:
                 self._transactions[partition, producer_id].add(group_id)
-            self._pay_tombstones(group)
+            self.pay_tombstones(group)
             self.forget_if_unused(group)
 
     def delete_offsets(
@@ -456,7 +408,8 @@ class GroupMetadataManager:
             for difference in differences(known.get(group_id), replayed.get(group_id))
         ]
 
-    def _pay_tombstones(self, group: Group) -> None:
+    def pay_tombstones(self, group: Group) -> None:
+        """Write the tombstones of deleted topics, unless the group waits for something else."""
         if group.offsets.owed_tombstones and not group.is_dying:
             self._debts.pay(group)
 
@@ -489,7 +442,7 @@ class GroupMetadataManager:
             if is_written:
                 self._forget(group)
             else:
-                self._pay_tombstones(group)
+                self.pay_tombstones(group)
 
         doomed = cast("list[Doomed]", partitions)
         doomed += group.tombstone_keys()
@@ -511,8 +464,8 @@ class GroupMetadataManager:
             deletion.end(is_written=False)
             deletion.on_stored(ErrorCode.NOT_COORDINATOR)
             return
-        batch, builder = deletion.next_batch(self._clock.now_ms())
-        if not batch:
+        doomed, batch = deletion.next_batch(self._clock.now_ms())
+        if not doomed:
             deletion.end(is_written=True)
             deletion.on_stored(ErrorCode.NONE)
             return
@@ -521,7 +474,7 @@ class GroupMetadataManager:
             if place == NO_OFFSET:
                 deletion.end(is_written=False)
                 return
-            for number, each in enumerate(batch, place):
+            for number, each in enumerate(doomed, place):
                 if isinstance(each, TopicPartition):
                     group.offsets.delete(number, each)
             if deletion.is_written_out:
@@ -538,16 +491,16 @@ class GroupMetadataManager:
             else:
                 self._scheduler.call_soon(partial(self._go_on, deletion))
 
-        self._append(group, builder, on_settled, on_answer)
+        self._append(group, batch, on_settled, on_answer)
 
     def _append_offsets(
-        self, group: Group, write: OffsetsWrite, batch: BatchBuilder, on_stored: OnStored
+        self, group: Group, write: OffsetsWrite, batch: bytes, on_stored: OnStored
     ) -> None:
         def on_settled(place: int) -> None:
             group.offsets.settle(write, place)
             if place != NO_OFFSET and write.producer_id == NO_PRODUCER_ID:
                 self.counts.commits += len(write.offsets)
-            self._pay_tombstones(group)
+            self.pay_tombstones(group)
 
         self._append(
             group,
@@ -559,7 +512,7 @@ class GroupMetadataManager:
     def _append(
         self,
         group: Group,
-        builder: BatchBuilder,
+        batch: bytes,
         on_settled: Callable[[int], object],
         on_answer: OnStored,
     ) -> None:
@@ -567,7 +520,7 @@ class GroupMetadataManager:
             on_answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         partition = self.log.partition_for(group.group_id)
-        self._writer.append(partition, builder.build(), on_settled, on_answer)
+        self._writer.append(partition, batch, on_settled, on_answer)
 
     def _add_classic_group(self, group_id: str) -> ClassicGroup:
         group = ClassicGroup(group_id, self._clock.now_ms())

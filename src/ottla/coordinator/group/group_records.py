@@ -7,24 +7,29 @@ set its own retention time. A record without a value deletes its key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
+from ottla.coordinator.group.classic_group import ClassicGroup, GroupState, group_key
 from ottla.coordinator.group.member_metadata import MemberMetadata, SupportedProtocol
 from ottla.coordinator.group.member_requests import MEMBERS_IN_A_SLICE
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.message import decode_versioned, encode_versioned
+from ottla.protocol.message import (
+    decode_versioned,
+    encode_versioned,
+    encode_versioned_in_slices,
+)
 from ottla.protocol.offsets_topic import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
     StoredMember,
 )
-from ottla.record.batch_builder import BatchBuilder
+from ottla.record.batch_builder import build_batch
+from ottla.record.plain_encoding import NewRecord
 from ottla.runtime.scheduler import Work
-from ottla.structs import NO_UUID, TopicPartition
+from ottla.structs import NO_UUID, TopicPartition, TxnProducer
 
 OFFSET_KEY_VERSION: Final = 1
 OFFSET_VALUE_VERSION: Final = 4
@@ -57,13 +62,34 @@ def offset_value(value: CommittedOffset) -> bytes:
 
 
 def offsets_batch(
-    group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], now_ms: int
-) -> BatchBuilder:
-    """A batch that begins with the records of these offsets."""
-    builder = BatchBuilder()
-    for partition, value in offsets.items():
-        builder.append(now_ms, offset_key(group_id, partition), offset_value(value))
-    return builder
+    group_id: str,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    now_ms: int,
+    producer: TxnProducer | None = None,
+) -> bytes:
+    """One batch with the records of these offsets, in the producer's transaction if one is given.
+
+    The log recognizes a transaction by the producer id and epoch of its batches; their sequence
+    numbers do not matter here.
+    """
+    records = [
+        (now_ms, offset_key(group_id, partition), offset_value(value), ())
+        for partition, value in offsets.items()
+    ]
+    if producer is None:
+        return build_batch(records)
+    return build_batch(
+        records,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=0,
+        is_transactional=True,
+    )
+
+
+def tombstones(keys: Iterable[bytes], now_ms: int) -> list[NewRecord]:
+    """Records without values for these keys."""
+    return [(now_ms, key, None, ()) for key in keys]
 
 
 def read_offset_value(data: bytes) -> CommittedOffset:
@@ -79,8 +105,11 @@ def read_offset_value(data: bytes) -> CommittedOffset:
     )
 
 
-def group_value(group: ClassicGroup, assignment: Mapping[str, bytes]) -> bytes:
-    """The present generation of a group, with the assignment that it is about to get."""
+def group_value(group: ClassicGroup, assignment: Mapping[str, bytes]) -> Work[bytes]:
+    """The present generation of a group, with the assignment that it is about to get.
+
+    The caller sees to it that this is still the present one after the pauses.
+    """
     timestamp_ms = group.state_timestamp_ms
     stored = GroupMetadataValue(
         protocol_type=group.protocol_type or "",
@@ -88,16 +117,30 @@ def group_value(group: ClassicGroup, assignment: Mapping[str, bytes]) -> bytes:
         protocol=group.protocol_name,
         leader=group.leader_id,
         current_state_timestamp=-1 if timestamp_ms is None else timestamp_ms,
-        members=[
-            _stored_member(group, member, assignment.get(member.member_id, b""))
-            for member in group.members.values()
-        ],
     )
-    return encode_versioned(stored, GROUP_VALUE_VERSION)
+    for number, member in enumerate(list(group.members.values()), 1):
+        given = assignment.get(member.member_id, b"")
+        stored.members.append(_stored_member(stored.protocol, member, given))
+        if not number % MEMBERS_IN_A_SLICE:
+            yield
+    return (yield from encode_versioned_in_slices(stored, GROUP_VALUE_VERSION))
 
 
-def _stored_member(group: ClassicGroup, member: MemberMetadata, assignment: bytes) -> StoredMember:
-    assert group.protocol_name is not None, "a group with members has a protocol"
+def group_batch(group: ClassicGroup, assignment: Mapping[str, bytes], now_ms: int) -> Work[bytes]:
+    """One batch with that record, and the tombstones that the group owes."""
+    is_large = len(group.members) > MEMBERS_IN_A_SLICE
+    value = yield from group_value(group, assignment)
+    if is_large:
+        yield
+    records = tombstones(group.owed_tombstones, now_ms)
+    batch = build_batch([*records, (now_ms, group_key(group.group_id), value, ())])
+    if is_large:
+        yield
+    return batch
+
+
+def _stored_member(protocol: str | None, member: MemberMetadata, assignment: bytes) -> StoredMember:
+    assert protocol is not None, "a group with members has a protocol"
     return StoredMember(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,
@@ -105,7 +148,7 @@ def _stored_member(group: ClassicGroup, member: MemberMetadata, assignment: byte
         client_host=member.client_host,
         rebalance_timeout=member.rebalance_timeout_ms,
         session_timeout=member.session_timeout_ms,
-        subscription=member.metadata(group.protocol_name),
+        subscription=member.metadata(protocol),
         assignment=assignment,
     )
 

@@ -40,7 +40,7 @@ class GroupTypes:
         self.consumer = ConsumerRebalancer(
             runtime, config, config_of or (lambda group_id: broker_defaults), manager, topics
         )
-        migration = GroupMigration(config, manager, self.classic, self.consumer)
+        migration = GroupMigration(runtime, config, manager, self.classic, self.consumer)
         self.heartbeats = ConsumerGroupCoordinator(config, manager, self.consumer, migration)
         """What answers the requests that only members of consumer groups have (KIP-848)."""
 

@@ -153,7 +153,8 @@ class Rebalancer(GroupRebalancer[ClassicGroup]):
 
     def resume(self, group: ClassicGroup) -> Work[None]:
         for number, member in enumerate(list(group.members.values()), 1):
-            self.sessions.restart(group, member)
+            if group.members.get(member.member_id) is member:  # it may have left in a pause
+                self.sessions.restart(group, member)
             if not number % MEMBERS_IN_A_SLICE:
                 yield
         if len(group.members) > self._max_size:

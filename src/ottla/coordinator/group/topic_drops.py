@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
+from itertools import islice
 from typing import Final
 from uuid import UUID
 
 from ottla.coordinator.coordinator_log import for_each
+from ottla.coordinator.coordinator_writer import WRITE_AGAIN_MS
+from ottla.coordinator.group.deletion import OnStored
 from ottla.coordinator.group.group import Group
+from ottla.errors import ErrorCode
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import Work
 from ottla.structs import NO_UUID, TopicPartition
@@ -17,6 +21,8 @@ OFFSETS_IN_A_STEP: Final = 10_000
 COST_OF_A_GROUP: Final = 80
 """To take over a group, or to write a few tombstones, takes so much longer than a look at an
 offset."""
+TOMBSTONES_AT_ONCE: Final = 10_000
+"""The tombstones of deleted topics in one write; others follow when the log has these."""
 
 
 class TopicDrops:
@@ -131,3 +137,49 @@ class TopicDrops:
             for_each((group,), partial(drop, some))
         del waiting[group.group_id]
         for_each((group,), self._pay_tombstones)
+
+
+class OwedTombstones:
+    """Writes the tombstones of deleted topics, again and again until they are in the log."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        groups: Mapping[str, Group],
+        drop_offsets: Callable[[Group, list[TopicPartition], OnStored], object],
+    ) -> None:
+        self._scheduler = runtime.scheduler
+        self._groups = groups
+        self._drop_offsets = drop_offsets
+        self._paying: set[Group] = set()
+        """Groups whose tombstones are on their way into the log."""
+        self._waiting: set[str] = set()
+        """The ids of groups whose tombstones were refused: they are written again soon."""
+
+    def pay(self, group: Group) -> None:
+        """Write the tombstones that the group owes, as far as they may be written now."""
+        payable = list(islice(group.offsets.payable_tombstones(), TOMBSTONES_AT_ONCE))
+        is_present = self._groups.get(group.group_id) is group
+        if not payable or not is_present or group in self._paying:
+            return
+        self._paying.add(group)
+
+        def on_stored(error: ErrorCode) -> None:
+            self._paying.discard(group)
+            if not error:
+                self._pay_present(group.group_id)
+            elif group.group_id not in self._waiting:
+                self._waiting.add(group.group_id)
+                self._scheduler.call_later(WRITE_AGAIN_MS, lambda: try_again(group.group_id))
+
+        def try_again(group_id: str) -> None:
+            self._waiting.discard(group_id)
+            self._pay_present(group_id)
+
+        self._drop_offsets(group, payable, on_stored)
+
+    def _pay_present(self, group_id: str) -> None:
+        """The group may have changed its protocol meanwhile: the other one has its offsets."""
+        group = self._groups.get(group_id)
+        if group is not None:
+            self.pay(group)

@@ -14,7 +14,7 @@ from group_world import (
     World,
 )
 
-from ottla.coordinator.group.group_metadata_manager import WRITE_AGAIN_MS
+from ottla.coordinator.coordinator_writer import WRITE_AGAIN_MS
 from ottla.coordinator.group.member_sessions import PendingMembers
 from ottla.errors import ErrorCode
 

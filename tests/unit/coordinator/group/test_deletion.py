@@ -100,7 +100,7 @@ def test_batches_of_a_group_with_a_long_id_are_small():
     written.end(is_written=False)
 
     assert [each for batch, _ in batches for each in batch] == doomed
-    assert all(builder.size_in_bytes < 1.1 * TOMBSTONE_BYTES_PER_BATCH for _, builder in batches)
+    assert all(len(records) < 1.1 * TOMBSTONE_BYTES_PER_BATCH for _, records in batches)
     assert ended == [True]
 
 

@@ -150,7 +150,7 @@ def test_group_key_has_kafkas_bytes():
 
 def test_group_value_has_kafkas_bytes():
     """Value version 3, with the assignment that is about to be given."""
-    assert group_value(stable_group(), {"app-1": b"A"}) == STORED_GROUP
+    assert at_once(group_value(stable_group(), {"app-1": b"A"})) == STORED_GROUP
 
 
 def test_group_value_of_an_empty_group_has_nulls():
@@ -169,7 +169,7 @@ def test_group_value_of_an_empty_group_has_nulls():
         ]
     )
 
-    assert group_value(group, {}) == expected
+    assert at_once(group_value(group, {})) == expected
     assert at_once(read_group_value("g", expected, now_ms=10)).state is GroupState.EMPTY
 
 
@@ -182,7 +182,7 @@ def test_group_is_read_back_as_it_was():
     assert group.static_members == {"i": "i-2"}
     assert group.state_timestamp_ms == 1_700_000_000_000
     assert group.members["app-1"].assignment == b"A"
-    assert group_value(group, {"app-1": b"A"}) == STORED_GROUP
+    assert at_once(group_value(group, {"app-1": b"A"})) == STORED_GROUP
 
 
 def test_group_of_version_0_has_the_session_timeout_for_rebalances():
@@ -218,7 +218,9 @@ def test_damaged_group_is_refused(damage):
 
 
 def read_back(group, assignment=None):
-    return at_once(read_group_value(group.group_id, group_value(group, assignment or {}), now_ms=9))
+    return at_once(
+        read_group_value(group.group_id, at_once(group_value(group, assignment or {})), now_ms=9)
+    )
 
 
 def test_zero_is_a_time_like_others():

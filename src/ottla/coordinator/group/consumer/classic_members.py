@@ -173,7 +173,7 @@ class ClassicMembers(MemberRequests[ConsumerGroup]):
             if member.rebalance_timer is None:
                 self._rebalancer.expect(group, member, "join again")
             return ErrorCode.REBALANCE_IN_PROGRESS
-        is_classic_now = self._migration.downgrade_if_settled(group) is not None
+        is_classic_now = self._migration.downgrade_if_settled(group)
         return ErrorCode.REBALANCE_IN_PROGRESS if is_classic_now else ErrorCode.NONE
 
     def leave(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from itertools import chain
 from typing import ClassVar, Final, TypeVar
 from uuid import UUID
 
@@ -236,9 +237,15 @@ class ConsumerGroup(Group):
         return votes.most_common(1)[0][0] if votes else default
 
     def tombstone_keys(self) -> list[bytes]:
+        of_members = chain.from_iterable(map(self.member_keys, self.members))
+        return list(dict.fromkeys([*of_members, *self.keys_without_members()]))
+
+    def keys_without_members(self) -> list[bytes]:
+        """The keys of its other records, and of those of members that it may have in the log.
+
+        The keys by which the group is known are the last ones.
+        """
         keys = self.writes.keys
-        for member_id in self.members:
-            keys |= dict.fromkeys(self.member_keys(member_id))
         keys |= dict.fromkeys(regex_key(self.group_id, regex) for regex in self.regexes)
         last = (
             target_epoch_key(self.group_id),

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ottla.errors import ErrorCode
+from ottla.record.batch_builder import build_batch
 
 Records = dict[bytes, bytes | None]
 OnStored = Callable[[ErrorCode], object]
 Append = Callable[[Mapping[bytes, bytes | None], OnStored], object]
+
+
+def batch_of(records: Mapping[bytes, bytes | None], now_ms: int) -> bytes:
+    """One batch of records by their keys."""
+    return build_batch([(now_ms, key, value, ()) for key, value in records.items()])
 
 
 class PendingWrites:
@@ -20,10 +26,11 @@ class PendingWrites:
 
     def __init__(self) -> None:
         self.unsaved: Records = {}
+        self.count = 0
+        """How many batches were written: one more with each change of the group."""
         self._batches: dict[int, Mapping[bytes, bytes | None]] = {}
         self._newest: dict[bytes, int] = {}
         self._waiting: list[OnStored] = []
-        self._sequence = 0
 
     @property
     def keys(self) -> dict[bytes, None]:
@@ -42,8 +49,8 @@ class PendingWrites:
             self._wait(on_stored)
             return
         self.unsaved = {}
-        self._sequence += 1
-        sequence = self._sequence
+        self.count += 1
+        sequence = self.count
         self._batches[sequence] = batch
         self._newest.update(dict.fromkeys(batch, sequence))
 
