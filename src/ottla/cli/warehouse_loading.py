@@ -18,7 +18,7 @@ from ottla.pipelines.execution import Start
 from ottla.pipelines.runner import spark_session
 from ottla.spark.data_loss import DataLossError
 from ottla.spark.lookup import OffsetLookup
-from ottla.spark.options import OptionError
+from ottla.spark.options import OptionError, whole_name
 from ottla.warehouse.delta import DeltaHome
 from ottla.warehouse.delta_maintenance import compact
 from ottla.warehouse.layout import Layout
@@ -42,7 +42,7 @@ def source_options(arguments: Namespace, start: str, option: str) -> dict[str, s
     topics = (
         {"subscribe": arguments.topic}
         if one_of(arguments, ("--topic", "--topics")) == "--topic"
-        else {"subscribePattern": arguments.topics}
+        else {"subscribePattern": whole_name(arguments.topics)}
     )
     try:
         begin = Start.parse(start).options

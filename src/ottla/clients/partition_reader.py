@@ -136,6 +136,7 @@ class PartitionReader(ClosedOnExit):
         end_offset: int,
         *,
         isolation: str = "read_uncommitted",
+        topic_id: UUID = NO_UUID,
     ) -> Iterator[memoryview]:
         """The batches with the records from `start_offset` up to, and without, `end_offset`.
 
@@ -144,11 +145,12 @@ class PartitionReader(ClosedOnExit):
         read_committed those of aborted transactions. Raises OFFSET_OUT_OF_RANGE if the log does
         not reach back to the start, LogTruncationError if a new leader's log differs from the
         records read (KIP-320), TopicRecreatedError if the topic was deleted and created again
-        meanwhile, and KafkaTimeoutError if default.api.timeout.ms pass without
-        anything new.
+        meanwhile, or since it had `topic_id`, and KafkaTimeoutError if default.api.timeout.ms pass
+        without anything new.
         """
         level = IsolationLevel.of(isolation)
-        left = UnreadRange(TopicPartition(*topic_partition), start_offset, end_offset, level)
+        where = TopicPartition(*topic_partition)
+        left = UnreadRange(where, start_offset, end_offset, level, topic_id=topic_id)
         limit_ms = self._config.default_api_timeout_ms + self._config.request_timeout_ms + MARGIN_MS
         future = self._io.submit(self._core.fetch(left)) if start_offset < end_offset else None
         while future is not None:
@@ -252,16 +254,19 @@ class RangeFetcher:
                 left = chunk.rest_of(left)
                 failures = 0
             except KafkaError as error:
-                is_over = deadline.has_passed or not error.retriable
-                # The first such error may come from a broker that has lost the partition: the
-                # metadata are refreshed below. A second one is final.
+                is_other = isinstance(error, TopicRecreatedError)
+                is_over = deadline.has_passed or not (error.retriable or is_other)
+                # The first such error may come from a broker that has lost the partition, or the
+                # id from before the topic was made: the metadata are refreshed below. A second one
+                # is final.
                 if is_over or (failures and not may_pass(error)):
                     raise
                 failures += 1
                 logger.debug("fetch of %s: %s", left.partition, error)
                 delay_ms = min(self._backoff.delay_ms(failures), deadline.left_ms)
                 await pause(self._runtime.scheduler, delay_ms)
-                if error.error.refresh_metadata or error.error is ErrorCode.UNKNOWN_LEADER_EPOCH:
+                is_outdated = is_other or error.error is ErrorCode.UNKNOWN_LEADER_EPOCH
+                if is_outdated or error.error.refresh_metadata:
                     await self._metadata.update(deadline)
             if deadline.has_passed:
                 raise deadline.timeout(f"nothing at offset {left.start} of {left.partition}")

@@ -12,7 +12,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from ottla.clients.partition_reader import ReadUpTo
+from ottla.errors import KafkaError
 from ottla.spark import connections
+from ottla.spark.lookup import is_gone
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,12 +66,27 @@ def put_back(
     }
     if not read:
         return reach.offsets
-    truncations = connections.partition_reader(options.client).truncations(read)
+    truncations = _truncations(options, read)
     offsets = dict(reach.offsets)
     for each, found in sorted(truncations.items()):
         report_data_loss(sentence_of(each, read[each], found), fail=options.fail_on_data_loss)
         offsets[each] = earliest[each] if found.offset is None else found.offset
     return offsets
+
+
+def _truncations(
+    options: SourceOptions, read: Mapping[TopicPartition, ReadUpTo]
+) -> Mapping[TopicPartition, Truncation]:
+    """The answers of the leaders; there is none about partitions that were deleted just now."""
+    try:
+        return connections.partition_reader(options.client).truncations(read)
+    except KafkaError as error:
+        if not is_gone(error):
+            raise
+    if len(read) == 1:
+        return {}
+    asked = (_truncations(options, {each: position}) for each, position in read.items())
+    return {where: found for one in asked for where, found in one.items()}
 
 
 def sentence_of(where: TopicPartition, read: ReadUpTo, found: Truncation) -> str:

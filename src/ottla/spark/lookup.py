@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Final, TypeVar
 
+from ottla.clients.admin.admin_client import BulkError, checked
 from ottla.clients.admin.descriptions import TopicDescription
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetSpec
+from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import connections
 from ottla.spark.offsets import (
     EARLIEST,
@@ -26,9 +30,35 @@ from ottla.spark.offsets import (
 from ottla.spark.options import OptionError, SourceOptions
 from ottla.structs import NO_EPOCH, NO_OFFSET, NO_UUID, TopicPartition
 
+Key = TypeVar("Key")
+Found = TypeVar("Found")
+
+GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+"""The errors of a topic that was deleted, once they have stayed over a retry."""
+
+
+def without_deleted(call: Callable[[], dict[Key, Found]]) -> dict[Key, Found]:
+    """The results of a call, without those of topics that were deleted since one has heard of them.
+
+    Raises BulkError for any other error.
+    """
+    try:
+        return call()
+    except BulkError as error:
+        return checked({each: found for each, found in error.results.items() if not is_gone(found)})
+
+
+def is_gone(found: object) -> bool:
+    """Whether this is the error of a topic that was deleted."""
+    return isinstance(found, KafkaError) and found.error in GONE
+
 
 class OffsetLookup:
-    """Partitions and offsets as they are when asked for; nothing is remembered."""
+    """Partitions and offsets as they are when asked for; nothing is remembered.
+
+    A topic may be deleted between any two questions. A stream goes on without it, and unread
+    records are missed when the next micro-batch is planned; a batch fails.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -41,7 +71,15 @@ class OffsetLookup:
 
     def partitions_and_ids(self, *, must_exist: bool) -> tuple[list[TopicPartition], TopicIds]:
         """As above, and the ids of their topics, by which one is known that was created again."""
-        described = self._admin.describe_topics(sorted(self._wanted_topics(must_exist)))
+        existing = self._admin.list_topics()
+        strategy, text = self._options.strategy, self._options.topics
+        wanted = _wanted_topics(strategy, text, existing)
+        described = without_deleted(partial(self._admin.describe_topics, sorted(wanted & existing)))
+        if strategy == "subscribePattern":
+            # As in Spark's source, a pattern never takes the topics of Kafka itself.
+            described = {n: topic for n, topic in described.items() if not topic.is_internal}
+        elif must_exist and (missing := sorted(wanted - described.keys())):
+            raise OptionError(f"{strategy}={text}: there is no topic {', '.join(missing)}")
         return self._named(described, must_exist), _ids_of(described)
 
     def _named(
@@ -100,26 +138,6 @@ class OffsetLookup:
             {},
         )
 
-    def _wanted_topics(self, must_exist: bool) -> set[str]:
-        existing = self._admin.list_topics()
-        strategy, text = self._options.strategy, self._options.topics
-        if strategy == "subscribePattern":
-            pattern = re.compile(text)
-            # In Spark's source a pattern never matches internal topics.
-            return {
-                topic
-                for topic in existing
-                if pattern.fullmatch(topic) and not topic.startswith("__")
-            }
-        if strategy == "assign":
-            wanted = {partition.topic for partition in parse_assignment(text)}
-        else:
-            wanted = {topic.strip() for topic in text.split(",") if topic.strip()}
-        missing = sorted(wanted - existing)
-        if missing and must_exist:
-            raise OptionError(f"{strategy}={text}: there is no topic {', '.join(missing)}")
-        return wanted & existing
-
     def _list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> Offsets:
         return {partition: result.offset for partition, result in self._ask(timestamps).items()}
 
@@ -128,7 +146,8 @@ class OffsetLookup:
     ) -> Mapping[TopicPartition, ListOffsetsResult]:
         if not timestamps:
             return {}
-        return self._admin.list_offsets(timestamps, self._options.isolation)
+        ask = partial(self._admin.list_offsets, timestamps, self._options.isolation)
+        return without_deleted(ask) if self._options.is_stream else ask()
 
     def _specified(self, offsets: Mapping[TopicPartition, int]) -> Offsets:
         earliest = self.earliest([each for each, offset in offsets.items() if offset == EARLIEST])
@@ -145,6 +164,15 @@ class OffsetLookup:
                 "at its end"
             )
         return {**found, **self.latest(too_old)}
+
+
+def _wanted_topics(strategy: str, text: str, existing: Collection[str]) -> set[str]:
+    """The topics that a strategy names, or that its pattern is found in."""
+    if strategy == "subscribePattern":
+        return set(filter(re.compile(text).search, existing))
+    if strategy == "assign":
+        return {partition.topic for partition in parse_assignment(text)}
+    return {topic.strip() for topic in text.split(",") if topic.strip()}
 
 
 def _ids_of(described: Mapping[str, TopicDescription]) -> TopicIds:

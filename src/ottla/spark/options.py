@@ -127,7 +127,10 @@ STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
 
 OPTIONS: Final[dict[str, str]] = {
     "subscribe": "Topics to read, separated by commas.",
-    "subscribePattern": "Regular expression; topics whose whole name matches are read.",
+    "subscribePattern": (
+        "Regular expression; the topics in whose names it is found are read, as by Spark's own "
+        "source: `pages` takes `old-pages` as well, and `^pages$` does not."
+    ),
     "assign": 'Partitions to read, as JSON: `{"pages":[0,1]}`.',
     "startingOffsets": (
         "Where to begin: `earliest`, `latest` (streams only), or JSON with an offset for each "
@@ -286,6 +289,17 @@ def strategy_of(given: Given) -> str:
         raise OptionError(f"exactly one of {', '.join(STRATEGIES)} must be given; {found}")
     _CHECKS[used[0]](given)
     return used[0]
+
+
+def whole_name(pattern: str) -> str:
+    """The pattern for subscribePattern that takes names which this one matches from end to end."""
+    try:
+        re.compile(pattern)
+    except re.error:
+        return pattern  # refused as it was given
+    flags = re.match(r"(\(\?[a-zA-Z]+\))?", pattern)
+    assert flags is not None, "it may be empty"
+    return f"{flags[0]}^(?:{pattern[flags.end() :]})$"
 
 
 def all_columns(with_headers: bool) -> tuple[str, ...]:

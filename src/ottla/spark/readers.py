@@ -64,13 +64,13 @@ class OttlaBatchReader(DataSourceReader):
             self._inside(OffsetRange(each, starts[each], ends[each]), earliest[each], latest[each])
             for each in partitions
         ]
-        return [RangesPartition(task) for task in options.task_sizes.share_out(ranges)]
+        return [RangesPartition(task, ids) for task in options.task_sizes.share_out(ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read, in a task. Where there are no ranges, Spark starts one task without any."""
         if not isinstance(partition, RangesPartition):
             return iter(())
-        return read_ranges(self._options, partition.ranges)
+        return read_ranges(self._options, partition)
 
     def _edge(self, reach: Reach, topic_ids: TopicIds, edge: Offsets, earliest: Offsets) -> Offsets:
         """Where to begin, or to end; a topic that was created again is read as a whole."""
@@ -196,12 +196,12 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._range(OffsetRange(each, begin.get(each, 0), offset), earliest.get(each))
             for each, offset in stop.items()
         ]
-        return [RangesPartition(task) for task in self._options.task_sizes.share_out(ranges)]
+        return [RangesPartition(task, ids) for task in self._options.task_sizes.share_out(ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the records, in a task."""
         assert isinstance(partition, RangesPartition), f"partition {partition}"
-        return read_ranges(self._options, partition.ranges)
+        return read_ranges(self._options, partition)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Nothing to do: the offsets are in the checkpoint, and the topics keep their records."""

@@ -111,7 +111,7 @@ class LiveBrokers(ABC):
 
         async def names() -> list[str]:
             known = {topic.name for each in self._brokers() for topic in each.cache.topics()}
-            return sorted(name for name in known if not name.startswith("__"))
+            return sorted(known - INTERNAL_TOPICS)
 
         return self.run(names())
 

@@ -45,7 +45,7 @@ def test_topics_may_be_a_pattern():
     """A load without further options has a name, and begins at the first record."""
     options = load_options(parsed(*LOAD, "--topics", "web-.*"))
 
-    assert options.source["subscribePattern"] == "web-.*"
+    assert options.source["subscribePattern"] == "^(?:web-.*)$"
     assert options.source["startingOffsets"] == "earliest"
     assert options.name == "warehouse"
 

@@ -8,7 +8,7 @@ from ottla.clients.admin.descriptions import TopicDescription, TopicPartitionInf
 from ottla.clients.partition_reader import Truncation
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetSpec
 from ottla.spark import connections
-from ottla.structs import NO_UUID, TopicPartition
+from ottla.structs import INTERNAL_TOPICS, NO_UUID, TopicPartition
 
 
 class FakeAdmin:
@@ -38,6 +38,7 @@ class FakeAdmin:
         return {
             name: TopicDescription(
                 name,
+                is_internal=name in INTERNAL_TOPICS,
                 topic_id=self.ids.get(name, NO_UUID),
                 partitions=[TopicPartitionInfo(p, leader=0) for p in range(len(self.logs[name]))],
             )

@@ -6,17 +6,19 @@ import pytest
 
 from ottla.spark.lookup import OffsetLookup
 from ottla.spark.offsets import ByOffset, ByTimestamp, Earliest, GlobalTimestamp, Latest
-from ottla.spark.options import OptionError, SourceOptions
+from ottla.spark.options import OptionError, SourceOptions, whole_name
 from ottla.structs import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+C0 = TopicPartition("__c", 0)
 
 
 @pytest.fixture
 def lookup(admin):
-    """Looks with the given options in a cluster of the topics a, b and an internal one."""
+    """Looks with the given options in a cluster of the topics a, b, __c and an internal one."""
     admin.log("a", (2, 10), (0, 5))
     admin.log("b", (0, 0))
+    admin.log("__c", (0, 3))
     admin.log("__consumer_offsets", (0, 9))
 
     def make(**options):
@@ -31,14 +33,20 @@ def lookup(admin):
     [
         ({"subscribe": "b, a"}, [A0, A1, B0]),
         ({"subscribePattern": "a|b"}, [A0, A1, B0]),
-        ({"subscribePattern": ".*"}, [A0, A1, B0]),
+        ({"subscribePattern": ".*"}, [C0, A0, A1, B0]),
         ({"subscribePattern": "aa*"}, [A0, A1]),
-        ({"subscribePattern": "c"}, []),
+        ({"subscribePattern": "c"}, [C0]),
+        ({"subscribePattern": "^c"}, []),
+        ({"subscribePattern": "c$"}, [C0]),
+        ({"subscribePattern": "x"}, []),
+        ({"subscribePattern": whole_name("c|.")}, [A0, A1, B0]),
+        ({"subscribePattern": whole_name("(?i)__C")}, [C0]),
+        ({"subscribe": "__consumer_offsets"}, [TopicPartition("__consumer_offsets", 0)]),
         ({"assign": '{"a":[1],"b":[0]}'}, [A1, B0]),
     ],
 )
 def test_partitions_are_those_of_the_options(lookup, options, expected):
-    """Lists, patterns over whole names (never internal topics), and assignments."""
+    """Lists, assignments, and patterns in names as in Spark's source, Kafka's own left out."""
     assert lookup(**options).partitions(must_exist=True) == expected
 
 
@@ -89,4 +97,4 @@ def test_offsets_must_name_exactly_what_is_read(lookup):
 
 def test_nothing_is_asked_for_no_partitions(lookup):
     """A pattern may match nothing yet."""
-    assert lookup(subscribePattern="c").offsets(Latest(), []) == {}
+    assert lookup(subscribePattern="x").offsets(Latest(), []) == {}

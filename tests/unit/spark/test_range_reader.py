@@ -11,7 +11,7 @@ from ottla.spark import connections
 from ottla.spark.data_loss import DataLossError
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import SourceOptions
-from ottla.spark.range_reader import read_range, read_ranges
+from ottla.spark.range_reader import RangesPartition, read_range, read_ranges
 from ottla.structs import TopicPartition
 
 A0 = TopicPartition("a", 0)
@@ -31,7 +31,7 @@ class FakeReader:
         self.script = list(script)
         self.asked = []
 
-    def read(self, where, start, end, *, isolation):
+    def read(self, where, start, end, *, isolation, topic_id):
         self.asked.append((where, start, end, isolation))
         batches, error = self.script.pop(0)
         yield from batches
@@ -70,7 +70,8 @@ def test_rows_have_the_columns_that_are_named(monkeypatch):
         connections, "partition_reader", lambda settings: FakeReader(([wire_batch(0, 5)], None))
     )
     given = {"kafka.bootstrap.servers": "x:1", "subscribe": "a", "columns": "partition,value"}
-    (batch,) = read_ranges(SourceOptions.for_batch(given), [OffsetRange(A0, 2, 5)])
+    task = RangesPartition((OffsetRange(A0, 2, 5),), {})
+    (batch,) = read_ranges(SourceOptions.for_batch(given), task)
     assert batch.schema.names == ["partition", "value"]
     assert batch.num_rows == 3
 

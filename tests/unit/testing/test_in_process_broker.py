@@ -311,3 +311,15 @@ def test_listener_of_metrics_ends_where_the_broker_is_killed():
         broker.kill()
         with socket.socket() as endpoint, pytest.raises(ConnectionRefusedError):
             endpoint.connect(("127.0.0.1", listener.end_point.port))
+
+
+def test_topics_are_all_but_those_of_kafka_itself():
+    """A name that begins like theirs may be one of the test's own."""
+    with InProcessBroker() as broker:
+        for name in ("orders", "__orders", "_orders"):
+            broker.create_topic(name)
+        servers = broker.bootstrap_servers
+        with Consumer(servers, group_id="g", topics=["orders"]) as consumer:
+            wait_until(lambda: broker.group("g").members, "a member", meanwhile=consumer.poll)
+
+        assert broker.topics() == ["__orders", "_orders", "orders"]
