@@ -240,12 +240,12 @@ def rows_of(
 
 
 def partition_outside(partitions: pa.Array, count: int) -> int | None:
-    """A number in the column that no partition of `count` has, if there is one."""
+    """A number in the column that no partition of `count` has, the largest one first."""
     import pyarrow.compute as pc
 
     limits = pc.min_max(partitions).as_py()
-    found = (each for each in limits.values() if each is not None and not 0 <= each < count)
-    return next(found, None)
+    found = (limits["max"], limits["min"])
+    return next((each for each in found if each is not None and not 0 <= each < count), None)
 
 
 def _numbers(array: Any) -> Buffer | None:

@@ -56,7 +56,7 @@ def is_gone(found: object) -> bool:
 class OffsetLookup:
     """Partitions and offsets as they are when asked for; nothing is remembered.
 
-    A topic may be deleted between any two questions. A stream goes on without it, and unread
+    A topic may be deleted between any two questions. A stream continues without it, and unread
     records are missed when the next micro-batch is planned; a batch fails.
     """
 

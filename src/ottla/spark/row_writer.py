@@ -107,9 +107,17 @@ class RowWriter:
         self._note(self._sender.send(topic, rows, now_ms))
 
     def _check_partitions(self, topic: str, partitions: Any) -> None:
-        count = self._sender.partition_count(topic)
-        wrong = partition_outside(partitions, count)
+        """Refuse rows of partitions that the topic does not have, also after asking again."""
+        wrong = partition_outside(partitions, self._sender.partition_count(topic))
+        if wrong is None:
+            return
+        if wrong >= 0:
+            # This process keeps its producer: partitions may have been added since it asked.
+            self._producer.partitions_for(topic, wrong)
+            self._note(self._sender.begin_again(topic))
+            wrong = partition_outside(partitions, self._sender.partition_count(topic))
         if wrong is not None:
+            count = self._sender.partition_count(topic)
             raise RowError(f"column partition: {wrong} of topic {topic}, which has {count}")
 
     def _note(self, batches: list[ProducerBatch]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from ottla import Admin, Producer
 from ottla.clients.metadata import PartitionInfo
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record import kernel
@@ -13,6 +14,7 @@ from ottla.record.record_batch import BATCH_OVERHEAD, RecordBatch
 from ottla.spark.row_writer import RowError, RowWriter
 from ottla.spark.sink_options import SinkOptions
 from ottla.structs import NO_LEADER
+from ottla.testing import InProcessBroker
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -33,7 +35,7 @@ class ListedProducer:
     def __init__(self, error=None):
         self.sent, self.error, self.flushes = [], error, 0
 
-    def partitions_for(self, topic):
+    def partitions_for(self, topic, partition=None):
         leaders = {"half": (NO_LEADER, 0)}.get(topic, (0, 0))
         return [
             PartitionInfo(topic, partition, leader, 0, (0,), (0,), ())
@@ -138,6 +140,51 @@ def test_rows_that_cannot_be_records_are_named(columns, said):
     """Column, value and rule."""
     with pytest.raises(RowError, match=said):
         write(columns)
+
+
+@pytest.fixture
+def live():
+    """A broker with a topic of two partitions, and a producer that knows it."""
+    with InProcessBroker() as broker:
+        broker.create_topic("a", 2)
+        with Producer(broker.bootstrap_servers) as producer:
+            producer.partitions_for("a")
+            yield broker, producer
+
+
+def batch(value, partition):
+    return pa.RecordBatch.from_pydict({"value": [value], "partition": [partition]})
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+@pytest.mark.parametrize("partition", [2, 5])
+def test_rows_may_go_to_partitions_that_were_added_meanwhile(live, is_busy, partition):
+    """The producer of a process lives on, from one micro-batch to the next."""
+    broker, producer = live
+    writer = RowWriter(producer, options("a"))
+    if is_busy:
+        writer.write(batch(b"before", 1))
+    with Admin(broker.bootstrap_servers) as admin:
+        admin.create_partitions({"a": 6})
+
+    writer.write(batch(b"added", partition))
+    writer.write(batch(b"behind", 1))
+    writer.finish()
+
+    found = [(record.partition, record.value) for record in broker.records("a")]
+    before = [(1, b"before")] if is_busy else []
+    assert sorted(found) == sorted([*before, (partition, b"added"), (1, b"behind")])
+
+
+def test_partition_that_was_not_added_is_refused(live):
+    """After asking again."""
+    broker, producer = live
+    writer = RowWriter(producer, options("a"))
+    with Admin(broker.bootstrap_servers) as admin:
+        admin.create_partitions({"a": 4})
+
+    with pytest.raises(RowError, match="column partition: 4 of topic a, which has 4"):
+        writer.write(batch(b"x", 4))
 
 
 def test_what_was_not_delivered_fails_the_task():

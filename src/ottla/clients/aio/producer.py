@@ -189,9 +189,9 @@ class Producer(RecordSending, LoopClient):
         if not await self._core.flush(limit_ms):
             raise KafkaTimeoutError(f"not everything was delivered within {limit_ms / 1000} s")
 
-    async def partitions_for(self, topic: str) -> list[PartitionInfo]:
+    async def partitions_for(self, topic: str, partition: int | None = None) -> list[PartitionInfo]:
         self._here()
-        return await self._core.partitions_for(topic, self._config.max_block_ms)
+        return await self._core.partitions_for(topic, partition, self._config.max_block_ms)
 
     def metrics(self) -> Metrics:
         self._here()

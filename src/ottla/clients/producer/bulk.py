@@ -142,6 +142,12 @@ class RowSender:
             self._partition_counts[topic] = count
         return self._partition_counts[topic]
 
+    def begin_again(self, topic: str) -> list[ProducerBatch]:
+        """Ask again how many partitions a topic has; rows that are encoded are sent before."""
+        encoder = self._encoders.pop(topic, None)
+        rest = [] if encoder is None else encoder.finish()
+        return [self._send_encoded(topic, content) for content in rest]
+
     def encode(self, topic: str, rows: Rows, timestamp_ms: int) -> list[EncodedRecords]:
         """Encode rows; the batches that they fill."""
         self.partition_count(topic)

@@ -188,12 +188,16 @@ class Producer(TransactionalCalls, RecordSending, ClosedOnExit):
         if not self._flush(limit_ms):
             raise KafkaTimeoutError(f"not everything was delivered within {limit_ms / 1000} s")
 
-    def partitions_for(self, topic: str) -> list[PartitionInfo]:
-        """The partitions of a topic, with leaders and replicas."""
+    def partitions_for(self, topic: str, partition: int | None = None) -> list[PartitionInfo]:
+        """The partitions of a topic, with leaders and replicas.
+
+        If `partition` is not a known one, brokers are asked again: it may have been added.
+        """
         if self._is_closed:
             raise RuntimeError("the producer is closed")
         limit_ms = self._config.max_block_ms
-        return self._io.run(self._core.partitions_for(topic, limit_ms), limit_ms + CLOSE_MARGIN_MS)
+        call = self._core.partitions_for(topic, partition, limit_ms)
+        return self._io.run(call, limit_ms + CLOSE_MARGIN_MS)
 
     def metrics(self) -> Metrics:
         """The metrics of the producer, by group and name, as Kafka's clients have them.

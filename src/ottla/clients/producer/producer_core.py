@@ -119,8 +119,14 @@ class ProducerCore:
         self._update_queues(self.accumulator.topic(topic), self.metadata.cluster)
         return self.accumulator.topics[topic]
 
-    async def partitions_for(self, topic: str, timeout_ms: int) -> list[PartitionInfo]:
-        info = await self.metadata.topic(topic, Deadline(self.runtime.clock, timeout_ms))
+    async def partitions_for(
+        self, topic: str, partition: int | None, timeout_ms: int
+    ) -> list[PartitionInfo]:
+        deadline = Deadline(self.runtime.clock, timeout_ms)
+        info = await self.metadata.topic(topic, deadline)
+        if partition is not None and partition not in info.partitions:
+            await self.refresh(topic, deadline.left_ms)
+            info = await self.metadata.topic(topic, deadline)
         return list(info.partitions.values())
 
     async def refresh(self, topic: str, timeout_ms: int) -> None:
