@@ -200,8 +200,7 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         assert self.consumer is not None, "started"
         self._rewind()
         if self._again and self.is_paused:
-            self._again = []  # it is read again after the pause
-            self._context.rewind(self._consumed)
+            self._context.rewind(self._drop_again())  # it is read again after the pause
             return
         try:
             if self._again:
@@ -304,6 +303,14 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         if was_again:
             self.pause_consumer()
 
+    def _drop_again(self) -> dict[TopicPartition, int]:
+        """Put no longer what was to be put again; from where it is to be read again."""
+        if not self._again:
+            return {}
+        self._again, self._behind = [], {}
+        self.pause_consumer()
+        return dict(self._consumed)
+
     def _note_active(self) -> None:
         committed = self._committed
         found = (offset - committed.get(place, 0) for place, offset in self._consumed.items())
@@ -335,8 +342,7 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
             logger.error("%s: offsets cannot be committed, going back: %s", self.id, error)
             self.measures.record(COMMIT_SUCCESS, 0.0)
             again = {p: self._committed[p] for p in current if p in self._committed}
-            self._again = []
-            self._context.rewind(again)
+            self._context.rewind(self._drop_again() | again)
             if not may_succeed_later(error) and len(again) < len(current):
                 raise
             return
@@ -447,19 +453,25 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         if partitions:
             with self.calls.during("close"):
                 self._sink.close(list(partitions))
-        gone = set(partitions)
-        self.assigned -= gone
-        self._context.paused -= gone
-        for place in partitions:
-            self._consumed.pop(place, None)
-            self._committed.pop(place, None)
-            self._topic_ids.pop(place, None)
+        self._forget(set(partitions))
+
+    def _forget(self, gone: Collection[TopicPartition]) -> None:
+        """Keep nothing of partitions that are closed: they may come back as another topic's."""
+        self.assigned -= set(gone)
+        self._context.paused -= set(gone)
+        notes = (self._consumed, self._committed, self._topic_ids, self._behind)
+        for of_partitions in (*notes, self._context.rewound):
+            for place in gone:
+                of_partitions.pop(place, None)
         self._note_active()
-        self._again = [
+        kept = [
             each
             for each in self._again
             if TopicPartition(each.original_topic, each.original_partition) not in gone
         ]
+        if self._again and not kept:
+            self._drop_again()
+        self._again = kept
 
     def close(self) -> None:
         try:

@@ -6,6 +6,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
+from collections import Counter
 from decimal import Decimal
 from typing import ClassVar
 
@@ -339,3 +340,40 @@ class Counting(SourceConnector):
     @classmethod
     def sets_boundaries(cls, settings):
         return True
+
+
+class Failing(SinkConnector):
+    """Keeps values, unless the method that is called is to fail: its system is down."""
+
+    Settings = Settings
+    kept: ClassVar[list[str]] = []
+    closed: ClassVar[set[str]] = set()
+    failing: ClassVar[set[str]] = set()
+    failed: ClassVar[Counter[str]] = Counter()
+    standing: ClassVar[threading.Lock] = threading.Lock()
+    """Who has it has the sink stand still in the method that is called next."""
+
+    @classmethod
+    def begin(cls):
+        for each in (cls.kept, cls.closed, cls.failing, cls.failed):
+            each.clear()
+
+    def put(self, records):
+        self.context.retry_after(100)
+        self.at("put")
+        self.kept.extend(record.value for record in records)
+        self.context.request_commit()
+
+    def pre_commit(self, offsets):
+        self.at("pre_commit")
+        return offsets
+
+    def close(self, partitions):
+        self.closed.update(place.topic for place in partitions)
+
+    def at(self, method):
+        with self.standing:
+            is_failing = method in self.failing
+        if is_failing:
+            self.failed[method] += 1
+            raise TryAgainError(f"{method}: the system is down")
