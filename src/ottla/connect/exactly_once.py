@@ -35,7 +35,6 @@ TRANSACTION_SIZE: Final = "transaction-size"
 POLL: Final = "poll"
 INTERVAL: Final = "interval"
 CONNECTOR: Final = "connector"
-READ_LIMIT_MS: Final = 30_000
 ABORT_LIMIT_S: Final = 5.0
 TIMEOUT_MS: Final[int] = ProducerConfig.keys["transaction.timeout.ms"].default
 LONGEST_TIMEOUT_MS: Final[int] = TransactionConfig.keys["transaction.max.timeout.ms"].default
@@ -108,7 +107,6 @@ class ExactlyOnceSourceTask(WorkerSourceTask):
         self.producer = producer  # so that it can be closed if this hangs
         producer.init_transactions()
         once.check()
-        self.parts.offsets.refresh(READ_LIMIT_MS)
         return producer
 
     @property

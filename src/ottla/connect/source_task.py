@@ -53,6 +53,7 @@ from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+READ_LIMIT_MS: Final = 30_000
 SEND_RETRY_S: Final = 0.1
 MOST_PENDING: Final = 50_000
 """So many records on their way; the source is asked for more when some have arrived."""
@@ -264,6 +265,8 @@ class WorkerSourceTask(WorkerTask):
 
     def work(self) -> None:
         self.producer = self.open_producer()
+        if not self._read_offsets():
+            return
         self._source = self._make_source()
         with self.calls.during("start"):
             self._source.start()
@@ -285,6 +288,24 @@ class WorkerSourceTask(WorkerTask):
     def open_producer(self) -> Producer:
         """The producer of this task."""
         return self.parts.clients.producer(self.id)
+
+    def _read_offsets(self) -> bool:
+        """Read the offsets that a task of before has stored on any worker; False if this one stops.
+
+        Those that this worker has read so far may be older: the task would repeat records, or pass
+        over those that a person has set it back to.
+        """
+        while not self.is_stopping:
+            try:
+                self.parts.offsets.refresh(READ_LIMIT_MS)
+            except (KafkaError, TimeoutError) as error:
+                if isinstance(error, KafkaError) and not error.retriable:
+                    raise
+                logger.warning("%s: its offsets are not read yet: %s", self.id, error)
+                self.wait(SEND_RETRY_S)
+            else:
+                return True
+        return False
 
     def transaction_context(self) -> TransactionContext | None:
         """What a source sets its own boundaries with; only exactly-once tasks have one."""
