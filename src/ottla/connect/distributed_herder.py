@@ -20,7 +20,7 @@ import secrets
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ottla.config.connect_config import DistributedConfig
 from ottla.connect.config_topic import (
@@ -57,6 +57,10 @@ WRITE_LIMIT_MS: Final = 30_000
 TICK_S: Final = 1.0
 CLOSE_WAIT_S: Final = 5.0
 POST_PAUSE_S: Final = 0.25
+ENDS_LIMIT_S: Final = 60.0
+"""How long a request about offsets waits for tasks that end: less than a request may take."""
+STATUS_PAUSE_S: Final = 1.0
+"""Between two times that statuses are written which could not be."""
 READ_COMMITTED: Final = {"isolation.level": "read_committed"}
 
 
@@ -136,6 +140,18 @@ class NotLeaderError(ConnectRestError):
         self.url = url
 
 
+class TaskVersion(NamedTuple):
+    """The settings and the planning that a task is started with.
+
+    Tasks of a source that is exactly once end with their planning, those that are planned alike as
+    well: the first task of the next planning has the producers of all before it fenced.
+    """
+
+    properties: dict[str, str]
+    planning: int
+    """The number of the planning; 0 for tasks that outlive it."""
+
+
 class DistributedHerder(Herder):
     """One worker of a group."""
 
@@ -158,7 +174,7 @@ class DistributedHerder(Herder):
             worker.exactly_once = self.zombies.exactly_once
         worker.open_offsets = partial(own_offset_topic, config, client_settings)
         self.owned: set[TaskId] = set()
-        self._run_as: dict[TaskId, dict[str, str]] = {}
+        self._run_as: dict[TaskId, TaskVersion] = {}
         self._changed = asyncio.Event()
         self._reconciling = asyncio.Lock()
         self._is_closing = False
@@ -211,6 +227,7 @@ class DistributedHerder(Herder):
         await super().close()
         if self._status_writing is not None:
             await asyncio.wait([self._status_writing], timeout=CLOSE_WAIT_S)
+            self._status_writing.cancel()
         for table in (self._configs, self._status_table):
             await self.worker.ask(table.close, f"closing {table.topic.name}")
 
@@ -313,7 +330,7 @@ class DistributedHerder(Herder):
     async def _make_it_so(self) -> None:
         state = self.state
         wanted = {
-            task_id: state.tasks[task_id.connector][task_id.task]
+            task_id: self._wanted_version(task_id)
             for task_id in self.owned
             if task_id.task != CONNECTOR and task_id in state.task_ids(task_id.connector)
         }
@@ -329,14 +346,20 @@ class DistributedHerder(Herder):
         for name, number in sorted(self.owned):
             if number == CONNECTOR and name in state.connectors:
                 self._start_connector(name)
-        for task_id, properties in wanted.items():
-            if task_id not in self.worker.tasks and self._run_as.get(task_id) != properties:
-                self._run_as[task_id] = properties
+        for task_id, version in wanted.items():
+            if task_id not in self.worker.tasks and self._run_as.get(task_id) != version:
+                self._run_as[task_id] = version
                 target = state.target(task_id.connector)
-                self.worker.start_task(task_id, properties, target)
+                self.worker.start_task(task_id, version.properties, target)
         for task_id in list(self._run_as):
             if task_id not in wanted:
                 del self._run_as[task_id]
+
+    def _wanted_version(self, task_id: TaskId) -> TaskVersion:
+        name, number = task_id
+        properties = self.state.tasks[name][number]
+        is_once = self.worker.exactly_once is not None and self.kind_of(properties) == "source"
+        return TaskVersion(properties, self.state.generations.get(name, 0) if is_once else 0)
 
     def _start_connector(self, name: str) -> None:
         if name in self.worker.connectors:
@@ -361,7 +384,7 @@ class DistributedHerder(Herder):
         elif change.kind == "target":
             self.worker.set_target(name, change.detail)
             if name in self.worker.connectors:
-                self.spawn(self._follow_target(name), f"target state of {name}")
+                self.spawn(self.plan(name), f"split the work of {name}")
         elif change.kind == "restart":
             self.spawn(self._restart_here(name, *change.detail), f"restart {name}")
         self._changed.set()
@@ -371,14 +394,6 @@ class DistributedHerder(Herder):
             await self.worker.stop_connector(name)
             if TaskId(name, CONNECTOR) in self.owned and name in self.state.connectors:
                 self._start_connector(name)
-
-    async def _follow_target(self, name: str) -> None:
-        """The worker that has the connector makes its tasks fit: none for one that is stopped."""
-        if self.state.target(name) is TargetState.STOPPED:
-            if self.state.tasks.get(name):
-                await self.store_tasks(name, [])
-        elif not self.state.tasks.get(name):
-            await self.plan(name)
 
     async def _restart_here(self, name: str, include_tasks: bool, only_failed: bool) -> None:
         """What of a connector runs here, and only that (KAFKA-13719)."""
@@ -435,9 +450,29 @@ class DistributedHerder(Herder):
     async def _write_offsets(self, name: str, wanted: Any, verb: str) -> str:
         self._check_leads()
         await self._check_stopped(name)
+        await self._wait_for_ends(name)
         if self.config_of_group.is_exactly_once and self.kind_of(self.config(name)) == "source":
             await self.fence(name)
         return await super()._write_offsets(name, wanted, verb)
+
+    async def _wait_for_ends(self, name: str) -> None:
+        """Wait until no worker runs tasks of a stopped connector.
+
+        They store offsets as they end, over those that a person has set.
+        """
+        limit = Deadline(self.worker.runtime.clock, int(ENDS_LIMIT_S * 1000))
+        has_said = False
+        while any(
+            number != CONNECTOR and connector == name
+            for connector, number in self.group.work_in_group
+        ):
+            self._check_leads()
+            if limit.has_passed:
+                raise refusal(409, f"Tasks of connector {name} have not ended yet")
+            if not has_said:
+                has_said = True
+                logger.info("Offsets of %s wait for the end of its tasks", name)
+            await asyncio.sleep(POST_PAUSE_S)
 
     async def set_group_level(self, name: str, level: str) -> None:
         """Any worker may write it; all read it, this one before the answer."""
@@ -556,13 +591,16 @@ class DistributedHerder(Herder):
             self._status_writing = asyncio.create_task(self._send_statuses(), name="statuses")
 
     async def _send_statuses(self) -> None:
+        """Write the queue, however long no broker takes it: other workers know no more."""
         while self._status_queue:
             queue, self._status_queue = self._status_queue, []
             write = partial(self._status_table.write, queue, WRITE_LIMIT_MS)
             try:
                 await self.worker.ask(write, "writing to the status topic")
             except Exception as error:
-                logger.warning("%d statuses were not written: %s", len(queue), error)
+                logger.warning("%d statuses are not written yet: %s", len(queue), error)
+                self._status_queue = [*dict(queue + self._status_queue).items()]
+                await asyncio.sleep(STATUS_PAUSE_S)
 
 
 class ZombieFencing:

@@ -15,6 +15,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import Any, Final
 
 from ottla.clients.topic_offsets import OffsetAndMetadata
@@ -39,7 +40,7 @@ from ottla.connect.plugins import (
     version_of,
 )
 from ottla.connect.statuses import Status, Statuses
-from ottla.connect.worker import ConnectRestError, Worker, refusal
+from ottla.connect.worker import ConnectRestError, RunningConnector, Worker, refusal
 from ottla.connect.worker_clients import WorkerClients
 from ottla.connect.worker_task import State, TargetState, TaskId
 from ottla.errors import KafkaError
@@ -49,9 +50,11 @@ from ottla.structs import TopicPartition
 logger = logging.getLogger(__name__)
 
 START_WAIT_S: Final = 1.0
+"""How long an answer waits for a connector to say its tasks, before it is given without them."""
 PLAN_PAUSE_S: Final = 1.0
 """Between two times that a connector is asked for its tasks because it wants that."""
-"""How long an answer waits for a connector to say its tasks, before it is given without them."""
+STORE_PAUSES_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+"""Between times that tasks are stored which could not be; the last again and again."""
 KINDS: Final = {
     CONVERTERS: "converter",
     HEADER_CONVERTERS: "header_converter",
@@ -524,19 +527,40 @@ class Herder(ABC):
             await asyncio.sleep(PLAN_PAUSE_S)
 
     async def plan(self, name: str) -> None:
-        """Ask a connector for its tasks, and have them run if they are others than before."""
+        """Ask a connector for its tasks, and have them run if they are others than before.
+
+        One that is stopped has none. While they cannot be stored it is asked again and again.
+        """
+        for pause_s in chain(STORE_PAUSES_S, repeat(STORE_PAUSES_S[-1])):
+            try:
+                await self._plan_once(name)
+                break
+            except KafkaError as error:
+                logger.warning("The tasks of %s are not stored yet: %s", name, error.message)
+            await asyncio.sleep(pause_s)
+
+    async def _plan_once(self, name: str) -> None:
         running = self.worker.connectors.get(name)
-        if running is None or self.state.target(name) is TargetState.STOPPED:
+        if running is None:
             return
-        try:
-            planned = await self.worker.plan(name)
-        except Exception as error:
-            logger.error("Connector %s has no tasks: %s", name, error)
+        if self.state.target(name) is TargetState.STOPPED:
+            await self._store_planned(running, [], is_for_stopped=True)
             return
-        async with self._lock(name):
+        async with running.planning:  # an answer of before does not replace a later one
+            try:
+                planned = await self.worker.plan(name)
+            except Exception as error:
+                logger.error("Connector %s has no tasks: %s", name, error)
+            else:
+                await self._store_planned(running, planned, is_for_stopped=False)
+
+    async def _store_planned(
+        self, running: RunningConnector, planned: list[dict[str, str]], is_for_stopped: bool
+    ) -> None:
+        async with self._lock(name := running.name):
             is_same = self.worker.connectors.get(name) is running
             is_stopped = self.state.target(name) is TargetState.STOPPED
-            if is_same and not is_stopped and planned != self.state.tasks.get(name):
+            if is_same and is_stopped is is_for_stopped and planned != self.state.tasks.get(name):
                 await self.store_tasks(name, planned)
 
     def spawn(self, work: Any, name: str) -> asyncio.Task[Any]:

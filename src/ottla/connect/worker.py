@@ -96,6 +96,8 @@ class RunningConnector:
         self.request_reconfiguration = request_reconfiguration
         self.made: Future[Connector] = Future()
         """The object, once its constructor has returned."""
+        self.planning = asyncio.Lock()
+        """Of the loop, while the object is asked for its tasks and they are stored."""
         self.finished: Future[None] = Future()
         self._on_status = on_status
         self._changed = Condition()

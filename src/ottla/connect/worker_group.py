@@ -118,6 +118,11 @@ class WorkerGroup:
             PROTOCOL_TYPE,
         )
         self._last_generation = -1
+        self.work_in_group: Work = NO_WORK
+        """For the leader: all that members ran, or were given to run, at the last rebalance.
+
+        A member that gives work up joins again when that has ended.
+        """
 
     @property
     def is_leader(self) -> bool:
@@ -174,6 +179,8 @@ class WorkerGroup:
             error = Assignment(CONFIG_MISMATCH, self.member.member_id, url, newest)
             return dict.fromkeys(states, error.encode(version))
         dealt = self._dealt(version, states, config)
+        running = (state.running for state in states.values())
+        self.work_in_group = NO_WORK.union(*running, *dealt.assigned.values())
         return {
             member: Assignment(
                 leader=self.member.member_id,

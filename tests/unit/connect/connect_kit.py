@@ -377,3 +377,35 @@ class Failing(SinkConnector):
         if is_failing:
             self.failed[method] += 1
             raise TryAgainError(f"{method}: the system is down")
+
+
+class Growing(Counting):
+    """Has as many tasks as `splits` says, and asks to be split again when that has changed."""
+
+    splits = 1
+    standing: ClassVar[threading.Lock] = threading.Lock()
+    """Who has it has tasks stand still with what they have read."""
+
+    def poll(self):
+        found = super().poll()
+        with self.standing:
+            return found
+
+    slow_to_say = 0
+    """With so many tasks its answer waits for who has `saying`."""
+    saying: ClassVar[threading.Lock] = threading.Lock()
+
+    def tasks(self, max_tasks):
+        count = self.seen = type(self).splits
+        if count == self.slow_to_say:
+            with self.saying:
+                pass
+        return [{"number": str(number)} for number in range(count)]
+
+    seen = 0
+
+    def watch(self):
+        while not self.context.wait(self.idle_s):
+            if self.seen != type(self).splits:
+                self.seen = type(self).splits
+                self.context.request_task_reconfiguration()

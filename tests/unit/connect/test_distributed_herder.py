@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from connect_kit import ask, distributed, wait_for_state
+from connect_kit import Growing, ask, distributed, wait_for_state
 
 from ottla import Admin, Producer
 from ottla.clients.admin.descriptions import NewTopic
-from ottla.errors import ConfigError
+from ottla.connect import distributed_herder
+from ottla.connect.connect_protocol import CONNECTOR
+from ottla.connect.offset_storage import TopicOffsetStorage
+from ottla.connect.worker_task import TaskId
+from ottla.errors import ConfigError, KafkaTimeoutError
 from ottla.testing import InProcessBroker, wait_until
 
 
@@ -172,6 +177,151 @@ def test_stopped_connector_has_no_tasks_and_offsets_that_can_be_set(broker, work
     assert latest(broker, "connect-offsets") == {}
     assert ask(worker, "PUT", "/connectors/still/resume")[0] == 202
     broker.wait_for_records("still", 2)
+
+
+def growing(name, **more):
+    config = {"connector.class": "connect_kit.Growing", "topic": name, "tasks.max": "9"}
+    return config | {key: str(value) for key, value in more.items()}
+
+
+def test_offsets_that_a_person_sets_outlive_tasks_that_still_end(broker, workers, caplog):
+    """A task stores its offsets once more as it ends: a request about offsets waits for that."""
+    caplog.set_level(logging.INFO)
+    (worker,) = workers(1)
+    ask(worker, "PUT", "/connectors/slow/config", growing("slow", count=10**6, batch=1))
+    broker.wait_for_records("slow", 3)
+    with ThreadPoolExecutor() as threads:
+        with Growing.standing:
+            ask(worker, "PUT", "/connectors/slow/stop")
+            wait_for_state(worker, "slow", "STOPPED")
+            asked = threads.submit(ask, worker, "DELETE", "/connectors/slow/offsets")
+            said = "Offsets of slow wait for the end of its tasks"
+            wait_until(lambda: asked.done() or said in caplog.text, "the request to wait, or end")
+        assert asked.result()[0] == 200
+    wait_until(lambda: not worker.herder.worker._ending, "the end of the task")
+    assert ask(worker, "GET", "/connectors/slow/offsets")[1] == {"offsets": []}
+
+
+def test_connector_that_is_stopped_on_its_way_to_a_worker_has_no_tasks(broker, workers):
+    """The next one takes them away: the one that had it did not see that it was stopped."""
+    (worker,) = workers(1)
+    herder, connector = worker.herder, TaskId("moving", CONNECTOR)
+    ask(worker, "PUT", "/connectors/moving/config", growing("moving"))
+    wait_for_state(worker, "moving", "RUNNING", "RUNNING")
+
+    async def moves(change):
+        change(connector)
+        await herder._reconcile()
+
+    worker.run(moves(herder.owned.remove))
+    assert ask(worker, "PUT", "/connectors/moving/stop")[0] == 204
+    worker.run(moves(herder.owned.add))
+    wait_for_state(worker, "moving", "STOPPED")
+
+
+@pytest.mark.parametrize("target", ["stop", "pause"])
+def test_connector_that_is_resumed_at_once_has_its_tasks(workers, target):
+    """However the writing of its tasks and of its target follow each other."""
+    first, second = workers(2)
+    ask(first, "PUT", "/connectors/quick/config", split("quick", 3))
+    wait_for_state(first, "quick", *["RUNNING"] * 4)
+    for _ in range(5):
+        wait_until(lambda: ask(first, "PUT", f"/connectors/quick/{target}")[0] < 300, target)
+        wait_until(lambda: ask(second, "PUT", "/connectors/quick/resume")[0] < 300, "resume")
+    wait_for_state(first, "quick", *["RUNNING"] * 4)
+
+
+def test_late_answer_of_a_connector_does_not_replace_the_next(workers, monkeypatch):
+    """It is asked for its tasks again while it still looks for what they were."""
+    monkeypatch.setattr(Growing, "slow_to_say", 1)
+    (worker,) = workers(1)
+    with Growing.saying:
+        ask(worker, "PUT", "/connectors/late/config", growing("late"))
+        connectors = worker.herder.worker.connectors
+        connector = wait_until(lambda: connectors.get("late"), "the connector").made.result(60)
+        wait_until(lambda: connector.seen == 1, "the first question")
+        monkeypatch.setattr(Growing, "splits", 2)
+        planning = worker.herder._planning
+        wait_until(lambda: "late" in planning and planning["late"].locked(), "the second one")
+        wait_until(
+            lambda: (
+                connectors["late"].planning.locked() or len(worker.status("late")["tasks"]) == 2
+            ),
+            "its turn, or its answer",
+        )
+    wait_for_state(worker, "late", "RUNNING", "RUNNING", "RUNNING")
+
+
+def test_tasks_are_stored_once_a_broker_is_there(broker, workers, monkeypatch, caplog):
+    """A connector that is split again during an outage longer than a write waits is not left so."""
+    monkeypatch.setattr(distributed_herder, "WRITE_LIMIT_MS", 500)
+    (worker,) = workers(1)
+    ask(worker, "PUT", "/connectors/g/config", growing("g"))
+    wait_for_state(worker, "g", "RUNNING", "RUNNING")
+    broker.stop()
+    monkeypatch.setattr(Growing, "splits", 2)
+    wait_until(lambda: "tasks of g are not stored yet" in caplog.text, "an attempt that fails")
+    broker.start()
+    wait_for_state(worker, "g", "RUNNING", "RUNNING", "RUNNING")
+
+
+def test_statuses_are_written_once_a_broker_takes_them(broker, workers, monkeypatch):
+    """Other workers know of a state by the topic alone: it is not given up after a while."""
+    monkeypatch.setattr(distributed_herder, "STATUS_PAUSE_S", 0)
+    (worker,) = workers(1)
+    table = worker.herder._status_table
+    write, failed = table.write, []
+
+    def write_later(entries, timeout_ms):
+        if len(failed) < 9:
+            failed.append(entries)
+            raise KafkaTimeoutError("no broker takes it")
+        write(entries, timeout_ms)
+
+    monkeypatch.setattr(table, "write", write_later)
+    ask(worker, "PUT", "/connectors/said/config", split("said", 2))
+    keys = {"status-connector-said", "status-task-said-0", "status-task-said-1"}
+    wait_until(
+        lambda: (
+            {
+                key
+                for key, each in latest(broker, "connect-status").items()
+                if each.get("state") == "RUNNING"
+            }
+            == keys
+        ),
+        "all states",
+    )
+
+
+def test_task_that_moves_begins_behind_what_was_stored(broker, workers, monkeypatch):
+    """However late its next worker reads the topic of offsets by itself."""
+    take, refresh, unread = TopicOffsetStorage._take, TopicOffsetStorage.refresh, {}
+
+    def read_when_asked(storage, record):
+        unread.setdefault(id(storage), []).append(record)
+
+    def refresh_all(storage, timeout_ms):
+        refresh(storage, timeout_ms)
+        for record in unread.pop(id(storage), ()):
+            take(storage, record)
+
+    monkeypatch.setattr(TopicOffsetStorage, "_take", read_when_asked)
+    monkeypatch.setattr(TopicOffsetStorage, "refresh", refresh_all)
+    first, second = workers(2)
+    ask(first, "PUT", "/connectors/moves/config", growing("moves", count=5))
+    broker.wait_for_records("moves", 5)
+    wait_until(lambda: latest(broker, "connect-offsets"), "the offset")
+    runs = first if TaskId("moves", 0) in first.herder.worker.tasks else second
+    other = second if runs is first else first
+    runs.close()
+    wait_until(lambda: TaskId("moves", 0) in other.herder.worker.tasks, "the task to move")
+    wait_until(
+        lambda: ask(other, "PUT", "/connectors/moves/config", growing("moves", count=7))[0] == 200,
+        "two more records",
+    )
+    found = [int(record.value) for record in broker.wait_for_records("moves", 7)]
+    assert found == list(range(7))
 
 
 def restart_task(worker, path):

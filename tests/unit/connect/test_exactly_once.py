@@ -6,7 +6,7 @@ import json
 from collections import Counter
 
 import pytest
-from connect_kit import ask, distributed, state_of, wait_for_state
+from connect_kit import Growing, ask, distributed, state_of, wait_for_state
 
 from ottla import Admin, Producer
 from ottla.connect import distributed_herder
@@ -165,6 +165,29 @@ def test_task_of_before_is_fenced_when_tasks_are_planned_anew(broker, workers):
         with pytest.raises(KafkaError):
             zombie.commit_transaction()
     assert values(broker, "t") == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 3), (3, 2), (2, 1)])
+def test_tasks_that_stay_the_same_outlive_the_next_planning(
+    broker, workers, monkeypatch, before, after
+):
+    """It fences all producers of before, so that these tasks, too, have to begin again."""
+    monkeypatch.setattr(Growing, "splits", before)
+    (worker,) = workers()
+    config = counting("t", count=60, batch=1, pause=5, tasks_max=3)
+    do(worker, "PUT", "/connectors/g/config", config | {"connector.class": "connect_kit.Growing"})
+    wait_until(lambda: "t" in broker.topics() and values(broker, "t"), "the first records")
+    monkeypatch.setattr(Growing, "splits", after)
+
+    wait_until(
+        lambda: Counter(values(broker, "t"))[59] >= after,
+        "the last record of each task",
+        seen=lambda: ask(worker, "GET", "/connectors/g/status"),
+    )
+    wait_for_state(worker, "g", *["RUNNING"] * (after + 1))
+    seen = Counter(values(broker, "t"))
+    assert after <= min(seen[number] for number in range(60))
+    assert max(seen.values()) <= max(before, after)
 
 
 def test_fenced_task_fails_and_says_why(broker, workers):
