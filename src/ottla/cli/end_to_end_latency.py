@@ -11,6 +11,7 @@ from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.producer_perf_test import LATENCY_POLL_MS, percentile, text_payloads
 from ottla.cli.property_files import load_properties
 from ottla.cli.terminal import Terminal, with_port
+from ottla.clients.admin.missing_topics import create_missing_topics
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -90,7 +91,7 @@ def _create_if_missing(
                 f'Topic "{topic}" does not exist. '
                 "Will create topic with 1 partition(s) and replication factor = 1"
             )
-            admin.create_topics([NewTopic(topic, 1, 1)])
+            create_missing_topics(admin, [NewTopic(topic, 1, 1)])
 
 
 def _seek_to_end(consumer: Consumer, topic: str) -> None:

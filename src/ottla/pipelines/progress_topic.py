@@ -13,7 +13,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla import Admin, KafkaError, NewTopic, Producer
-from ottla.errors import ErrorCode
+from ottla.clients.admin.missing_topics import create_missing_topics
 from ottla.structs import PROGRESS_TOPIC
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class ProgressTopic:
         self._began_ms = _now_ms()
         self._last: dict[str, dict[str, Any]] = {}
         with Admin(servers) as admin:
-            if PROGRESS_TOPIC not in admin.list_topics():
-                _create(admin)
+            compacted = {"cleanup.policy": "compact"}
+            create_missing_topics(admin, [NewTopic(PROGRESS_TOPIC, 1, configs=compacted)])
         self._producer = Producer(servers, SETTINGS)
 
     def batch(self, batch: Batch) -> None:
@@ -94,16 +94,6 @@ class ProgressTopic:
         for query in self._last:
             self._send(query, FAILED if isinstance(error, Exception) else ENDED)
         self._producer.close()
-
-
-def _create(admin: Admin) -> None:
-    """Create the topic; another run may do so at the same time."""
-    settings = {"cleanup.policy": "compact"}
-    try:
-        admin.create_topics([NewTopic(PROGRESS_TOPIC, 1, configs=settings)])
-    except KafkaError as error:
-        if error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise
 
 
 def _now_ms() -> int:

@@ -29,6 +29,7 @@ from ottla import (
     Producer,
     TopicPartition,
 )
+from ottla.clients.admin.missing_topics import create_missing_topics
 from ottla.pipelines.access_log import (
     LOG_START,
     LONGEST_LINE,
@@ -80,13 +81,11 @@ def create_topics(servers: str, pipeline: Pipeline, checkpoints: Path | None = N
     with Admin(servers) as admin:
         if checkpoints is not None:
             _check_outputs(admin, outputs, checkpoints)
-        there = admin.list_topics()
-        missing = [new for name, new in {**inputs, **outputs}.items() if name not in there]
-        admin.create_topics(missing)
+        created = create_missing_topics(admin, {**inputs, **outputs}.values())
         if checkpoints is not None:
             checkpoints.mkdir(parents=True, exist_ok=True)
             (checkpoints / OUTPUT_IDS).write_text(json.dumps(_ids_of(admin, outputs)))
-    return [new.name for new in missing]
+    return created
 
 
 def check_outputs(servers: str, pipeline: Pipeline, checkpoints: Path) -> None:
@@ -288,9 +287,8 @@ class LogFeed:
         fed = self.pipeline.fed_topics if self.source is None else [self.source]
         names = sorted(each.topic for each in fed)
         with Admin(servers) as admin:
-            if LOGS_TOPIC not in admin.list_topics():
-                compacted = {"cleanup.policy": "compact"}
-                admin.create_topics([NewTopic(LOGS_TOPIC, 1, configs=compacted)])
+            compacted = {"cleanup.policy": "compact"}
+            create_missing_topics(admin, [NewTopic(LOGS_TOPIC, 1, configs=compacted)])
             described = admin.describe_topics(names)
             settings = admin.describe_configs(ConfigResource.topic(name) for name in names)
         sizes = [int(each["max.message.bytes"].value or 0) - OVERHEAD for each in settings.values()]

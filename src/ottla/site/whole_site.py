@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ottla import Admin, Consumer, NewTopic, TopicPartition
+from ottla.clients.admin.missing_topics import create_missing_topics
 from ottla.pipelines.access_log import AccessLog
 from ottla.pipelines.site_traffic import DEFAULT_SEED
 from ottla.pipelines.topics import Pace, publish
@@ -130,17 +131,16 @@ class WholeSite:
 
     def _make_topics(self) -> None:
         with Admin(self._servers) as admin:
-            there = admin.list_topics()
-            admin.create_topics(
-                [
+            create_missing_topics(
+                admin,
+                (
                     NewTopic(
                         topic,
                         PARTITIONS,
                         configs={"cleanup.policy": "compact"} if topic == FOLLOWS else {},
                     )
                     for topic in TOPICS
-                    if topic not in there
-                ]
+                ),
             )
 
     @contextmanager

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from ottla.clients.admin.descriptions import ConfigResource, NewTopic
+from ottla.clients.admin.missing_topics import create_missing_topics
 from ottla.clients.client_settings import ClosedOnExit
 from ottla.clients.consumer.consumer import Consumer
 from ottla.clients.producer.producer import Producer
 from ottla.config.client_config import ConsumerConfig
-from ottla.errors import ErrorCode, KafkaError
 from ottla.record.consumer_record import ConsumerRecord
 from ottla.spark import connections, producers
 from ottla.spark.exactly_once import (
@@ -102,18 +102,15 @@ def retaining_few_batches(session: SparkSession) -> Iterator[None]:
 def create_topic(topic: str, settings: Mapping[str, str]) -> None:
     """Create the topic of a checkpoint with one compacted partition, unless it is there."""
     admin = connections.admin(settings)
-    try:
-        admin.create_topics([NewTopic(topic, 1, configs=CONFIGS)])
-    except KafkaError as error:
-        if error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise
-        resource = ConfigResource.topic(topic)
-        policy = admin.describe_configs([resource])[resource]["cleanup.policy"].value
-        if policy != "compact":
-            raise ValueError(
-                f"topic {topic}: cleanup.policy is {policy} and must be compact, or the state of "
-                "the query would be deleted with old records"
-            ) from error
+    if create_missing_topics(admin, [NewTopic(topic, 1, configs=CONFIGS)]):
+        return
+    resource = ConfigResource.topic(topic)
+    policy = admin.describe_configs([resource])[resource]["cleanup.policy"].value
+    if policy != "compact":
+        raise ValueError(
+            f"topic {topic}: cleanup.policy is {policy} and must be compact, or the state of "
+            "the query would be deleted with old records"
+        )
 
 
 class CheckpointCopy(ClosedOnExit):

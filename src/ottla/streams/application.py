@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.clients.admin.admin import Admin
 from ottla.clients.admin.descriptions import NewTopic
+from ottla.clients.admin.missing_topics import create_missing_topics
 from ottla.config.client_config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
 from ottla.pipelines.execution import Start
 from ottla.pipelines.patient_query import PatientQuery
@@ -196,13 +197,15 @@ class Streams(StreamsBuilder):
         return {} if self.trigger is None else {"processingTime": self.trigger}
 
     def _prepare(self) -> None:
-        """Create the topics that are written and do not exist, with the broker's defaults."""
+        """Create the topics that are written and do not exist, with the broker's defaults.
+
+        Another instance may start at the same time.
+        """
         if not self.sinks:
             raise ValueError(f"{self.application_id} writes no topic: end a stream with to(topic)")
         with Admin(self._settings_of(AdminConfig)) as admin:
-            there = admin.list_topics()
-            missing = dict.fromkeys(each.topic for each in self.sinks if each.topic not in there)
-            admin.create_topics([NewTopic(name) for name in missing])
+            topics = dict.fromkeys(each.topic for each in self.sinks)
+            create_missing_topics(admin, map(NewTopic, topics))
 
     def _stages(self) -> list[list[Sink]]:
         """The sinks in stages: none reads a topic that its own or a later stage writes."""

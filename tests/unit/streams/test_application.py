@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ottla import Admin, NewTopic
 from ottla.config.client_config import AdminConfig, ConsumerConfig, ProducerConfig
 from ottla.streams import Streams
+from ottla.testing import InProcessBroker
 
 CLIENT = {
     "session.timeout.ms": "10000",
@@ -37,3 +39,23 @@ def test_setting_that_no_client_knows_is_left_to_be_told(tmp_path):
     application = Streams("app", "localhost:9092", state_dir=tmp_path, client={"a.b": "c"})
 
     assert application.source_options["kafka.a.b"] == "c"
+
+
+def test_two_instances_may_start_at_the_same_time(tmp_path, monkeypatch):
+    """Each finds the topics that it writes, whichever of the two has created them."""
+    listed = Admin.list_topics
+
+    def list_and_lose(admin):
+        found = listed(admin)
+        admin.create_topics(NewTopic(name, 1) for name in ("out", "x") if name not in found)
+        return found
+
+    with InProcessBroker() as broker:
+        application = Streams("app", broker.bootstrap_servers, state_dir=tmp_path)
+        for topic in ("out", "other", "out"):
+            application.stream("in").to(topic)
+        monkeypatch.setattr(Admin, "list_topics", list_and_lose)
+
+        application._prepare()
+
+        assert broker.topics() == ["other", "out", "x"]
