@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 from request_fuzzer import Watch, calls, steps_measured
@@ -11,17 +12,19 @@ from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer.consumer_member import CurrentAssignment, MemberDetails
 from ottla.coordinator.group.consumer.group_changes import GroupChanges
+from ottla.coordinator.group.consumer.heartbeat_checks import MAX_TOPICS
 from ottla.coordinator.group.member_metadata import MemberMetadata, SupportedProtocol
 from ottla.protocol.consumer_group import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
 )
 from ottla.protocol.consumer_protocol import encode_assignment
 from ottla.protocol.group import DescribeGroupsRequest, FindCoordinatorRequest, HeartbeatRequest
 from ottla.protocol.header import encode_request
 from ottla.record.kernel import COMPILED
 from ottla.security.principal import KafkaPrincipal
-from ottla.structs import TopicPartition
+from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition
 from ottla.testing import InProcessBroker, wait_until, wait_until_async
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ MOST_CALLS = {
     "load": 400_000,  # the record of all members is decoded: short calls
     "beat": 2_000,
     "leave": 2_000,
+    "wide": 550_000,  # the hash of an id counts twice, and is short
     # One batch has three records of each, which the kernel encodes, compiled or not.
     "upgrade": 150_000 if COMPILED else 950_000,
     "downgrade": 200_000 if COMPILED else 750_000,
@@ -152,6 +156,76 @@ def catch_up(group: ConsumerGroup) -> None:
     for member_id, member in group.members.items():
         target, epoch = group.target[member_id], group.assignment_epoch
         member.current = CurrentAssignment(epoch, epoch, assigned=target)
+
+
+async def make_topics(broker: InProcessBroker) -> None:
+    """As if the controller had told of as many topics as a member may name."""
+    cache, state = broker.broker.cache, LeaderAndIsr(0, 0, (0,))
+    states = [
+        PartitionState(TopicPartition(f"many{n}", 0), UUID(int=n + 1), 1, state, (0,))
+        for n in range(MAX_TOPICS)
+    ]
+    cache.update(states, list(cache.brokers.values()))
+
+
+class Wide:
+    """Members of a consumer group that read very many topics, each with its longest steps."""
+
+    def __init__(self, broker: InProcessBroker) -> None:
+        self.watch = Watch(broker)
+        self.groups = broker.broker.coordinators.groups
+        self.worst: dict[str, float] = {}
+
+    @property
+    def members(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.groups.manager.group("wide").members
+        return found
+
+    def beat(self, member_id: str, *, confirms: bool = False, **fields: Any) -> None:
+        """A heartbeat, in which the member may say that it has done what it was told."""
+        epoch = 0
+        if "rebalance_timeout_ms" not in fields:
+            epoch = self.members[member_id].current.member_epoch
+        if confirms:
+            fields["topic_partitions"] = [
+                ConsumerGroupHeartbeatRequestTopicPartitions(topic_id=each, partitions=[*numbers])
+                for each, numbers in self.members[member_id].current.assigned.topics.items()
+            ]
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="wide", member_id=member_id, **{"member_epoch": epoch, **fields}
+        )
+        self.watch.worst = 0
+        with steps_measured(self.watch, calls):
+            self.watch.send(encode_request(1, 1, "app", request)[4:], ADMIN)
+        self.worst[f"{len(self.worst)}: {member_id} {[*fields]}"] = self.watch.worst
+
+
+@pytest.mark.parametrize("by_name", [True, False], ids=["names", "pattern"])
+def test_no_step_is_long_for_members_with_very_many_topics(broker, by_name):
+    """They join, share, take over, and look for others."""
+    broker.run(make_topics(broker))
+    wide = Wide(broker)
+    joining: dict[str, Any] = {"rebalance_timeout_ms": 60_000, "topic_partitions": []}
+    if by_name:
+        joining["subscribed_topic_names"] = [f"many{n}" for n in range(MAX_TOPICS)]
+    else:
+        joining["subscribed_topic_regex"] = "many.*"
+    wide.beat("a", **joining)
+    wide.beat("b", **joining)
+    wide.beat("a")
+    wide.beat("a", confirms=True)
+    wide.beat("b")
+    wide.beat("b", confirms=True)
+    shares = {name: len(each.current.assigned) for name, each in wide.members.items()}
+    assert shares == {"a": MAX_TOPICS // 2, "b": MAX_TOPICS // 2}
+    wide.beat("b", member_epoch=-1)
+    wide.beat("a")
+    assert len(wide.members["a"].current.assigned) == MAX_TOPICS
+    wide.beat("a", subscribed_topic_names=["many1"], subscribed_topic_regex="")
+    wide.beat("a", confirms=True)
+    assert len(wide.members["a"].current.assigned) == 1
+    too_long = {name: most for name, most in wide.worst.items() if most > MOST_CALLS["wide"]}
+    assert not too_long
 
 
 def test_no_step_is_long_in_the_life_of_a_large_group(broker):

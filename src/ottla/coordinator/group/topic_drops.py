@@ -18,7 +18,7 @@ from ottla.runtime.scheduler import Work
 from ottla.structs import NO_UUID, TopicPartition
 
 OFFSETS_IN_A_STEP: Final = 10_000
-COST_OF_A_GROUP: Final = 80
+COST_OF_A_GROUP: Final = 160
 """To take over a group, or to write a few tombstones, takes so much longer than a look at an
 offset."""
 TOMBSTONES_AT_ONCE: Final = 10_000

@@ -41,7 +41,7 @@ class AssignedPartitions(Collection[TopicIdPartition]):
         found: defaultdict[UUID, set[int]] = defaultdict(set)
         for topic_id, numbers in topics:
             found[topic_id].update(numbers)
-        return _joined((topic_id, frozenset(found[topic_id])) for topic_id in found)
+        return joined((topic_id, frozenset(found[topic_id])) for topic_id in found)
 
     def __len__(self) -> int:
         return sum(map(len, self.topics.values()))
@@ -66,17 +66,23 @@ class AssignedPartitions(Collection[TopicIdPartition]):
         return all(numbers <= other.of_topic(each) for each, numbers in self.topics.items())
 
     def __and__(self, other: AssignedPartitions) -> AssignedPartitions:
-        return _joined(
+        return joined(
             (each, numbers & other.of_topic(each)) for each, numbers in self.topics.items()
         )
 
     def __or__(self, other: AssignedPartitions) -> AssignedPartitions:
         if not self.topics or not other.topics:
             return self if self.topics else other
-        return AssignedPartitions.of((*self.topics.items(), *other.topics.items()))
+        topics = dict(self.topics)
+        for topic_id, numbers in other.topics.items():
+            mine = topics.get(topic_id)
+            topics[topic_id] = numbers if mine is None else mine | numbers
+        return _of(topics)
 
     def __sub__(self, other: AssignedPartitions) -> AssignedPartitions:
-        return _joined(
+        if not self.topics or not other.topics:
+            return self
+        return joined(
             (each, numbers - other.of_topic(each)) for each, numbers in self.topics.items()
         )
 
@@ -91,15 +97,25 @@ class AssignedPartitions(Collection[TopicIdPartition]):
 NO_PARTITIONS: Final = AssignedPartitions()
 
 
-def _joined(topics: Iterable[tuple[UUID, frozenset[int]]]) -> AssignedPartitions:
+def joined(topics: Iterable[tuple[UUID, frozenset[int]]]) -> AssignedPartitions:
+    """The partitions with these numbers of each topic; no topic is named twice."""
+    return _of({topic_id: numbers for topic_id, numbers in topics if numbers})
+
+
+def _of(topics: Mapping[UUID, frozenset[int]]) -> AssignedPartitions:
     assignment = AssignedPartitions()
-    assignment.topics = {topic_id: numbers for topic_id, numbers in topics if numbers}
+    assignment.topics = topics
     return assignment
 
 
-def in_order(topics: Mapping[UUID, Collection[int]]) -> dict[UUID, list[int]]:
-    """The partition numbers of each topic, all in order."""
-    return {topic_id: sorted(topics[topic_id]) for topic_id in sorted(topics, key=id_number)}
+def in_order(topics: Mapping[UUID, Collection[int]]) -> Iterator[tuple[UUID, list[int]]]:
+    """The topics with the numbers of their partitions, all in order."""
+    ordered = sorted(topics.items(), key=_id_number_of)
+    return ((topic_id, sorted(numbers)) for topic_id, numbers in ordered)
+
+
+def _id_number_of(item: tuple[UUID, object]) -> int:
+    return item[0].int
 
 
 def id_number(topic_id: UUID) -> int:

@@ -12,6 +12,7 @@ from ottla.coordinator.group.consumer.assigned_partitions import (
     TopicIdPartition,
     id_number,
     in_order,
+    joined,
 )
 from ottla.runtime.scheduler import Work
 
@@ -112,7 +113,7 @@ Owners = dict[TopicIdPartition, str]
 def _frozen(given: Given) -> Work[dict[str, AssignedPartitions]]:
     pace, frozen = SlicePace(), {}
     for member, share in given.items():
-        frozen[member] = AssignedPartitions.of(share.topics.items())
+        frozen[member] = joined((each, frozenset(of)) for each, of in share.topics.items())
         if pace.is_over(COST_OF_A_TARGET + len(share.topics)):
             yield
     return frozen
@@ -261,7 +262,7 @@ def _even_out(readers: Mapping[UUID, list[str]], given: Given) -> Work[None]:
             mine = given[member]
             if len(mine) - lowest <= 1:
                 break
-            for topic_id, numbers in in_order(mine.topics).items():
+            for topic_id, numbers in in_order(mine.topics):
                 others = readers[topic_id]
                 if pace.is_over(len(numbers) + len(others)):
                     yield

@@ -61,7 +61,7 @@ def write_assignment(assigned: AssignedPartitions, metadata: bytes, topics: Clus
     version = int.from_bytes(metadata[:2], "big", signed=True)
     partitions = [
         TopicPartition(name, number)
-        for topic_id, numbers in in_order(assigned.topics).items()
+        for topic_id, numbers in in_order(assigned.topics)
         if (name := topics.topic_name(topic_id)) is not None
         for number in numbers
     ]

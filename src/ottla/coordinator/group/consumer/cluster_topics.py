@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
+from ottla.runtime.scheduler import Work
 from ottla.structs import TopicMetadata, TopicPartition
+
+LOOKED_UP_AT_ONCE: Final = 2_000
 
 
 class SubscribedTopic(NamedTuple):
@@ -31,11 +34,13 @@ class ClusterTopics(Protocol):
     def is_deleted(self, topic_partition: TopicPartition, topic_id: UUID) -> bool: ...
 
 
-def look_up(topics: ClusterTopics, names: Iterable[str]) -> dict[str, SubscribedTopic]:
-    """The topics of these names that exist."""
+def look_up(topics: ClusterTopics, names: Iterable[str]) -> Work[dict[str, SubscribedTopic]]:
+    """The topics of these names that exist, each as it is when its turn comes."""
     found = {}
-    for name in names:
+    for number, name in enumerate(names, 1):
         topic = topics.topic(name)
         if topic is not None and len(topic.partitions):
             found[name] = SubscribedTopic(topic.topic_id, len(topic.partitions))
+        if not number % LOOKED_UP_AT_ONCE:
+            yield
     return found

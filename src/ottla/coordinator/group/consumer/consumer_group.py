@@ -8,7 +8,7 @@ Stable         all members have it
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from itertools import chain
@@ -19,6 +19,7 @@ from ottla.coordinator.group.consumer.assigned_partitions import (
     NO_PARTITIONS,
     AssignedPartitions,
     TopicIdPartition,
+    joined,
 )
 from ottla.coordinator.group.consumer.cluster_topics import SubscribedTopic
 from ottla.coordinator.group.consumer.consumer_group_records import (
@@ -102,7 +103,7 @@ class ConsumerGroup(Group):
         """Whether its next target is being made, in slices."""
         self.is_dead = False
         self.writes = PendingWrites()
-        self._owners: defaultdict[UUID, dict[int, str]] = defaultdict(dict)
+        self._owners: dict[UUID, dict[int, str]] = {}
         self._names = Uses[str]()
         self._expressions = Uses[str]()
         self._classic_count = 0
@@ -186,7 +187,9 @@ class ConsumerGroup(Group):
 
     def free_for(self, partitions: AssignedPartitions, member_id: str) -> AssignedPartitions:
         """The partitions that no other member owns."""
-        return AssignedPartitions.of(
+        if not self._owners:
+            return partitions
+        return joined(
             (topic_id, _free_numbers(numbers, self._owners.get(topic_id, {}), member_id))
             for topic_id, numbers in partitions.topics.items()
         )
@@ -312,9 +315,10 @@ class ConsumerGroup(Group):
 
     def _own(self, member_id: str, partitions: AssignedPartitions) -> None:
         for topic_id, numbers in partitions.topics.items():
-            owners = self._owners[topic_id]
-            assert owners.keys().isdisjoint(numbers), "a partition has an owner already"
-            owners.update(dict.fromkeys(numbers, member_id))
+            owners = self._owners.setdefault(topic_id, owned := dict.fromkeys(numbers, member_id))
+            if owners is not owned:
+                assert owners.keys().isdisjoint(numbers), "a partition has an owner already"
+                owners.update(owned)
 
     def _free(self, member_id: str, partitions: AssignedPartitions) -> None:
         for topic_id, numbers in partitions.topics.items():
@@ -328,10 +332,10 @@ class ConsumerGroup(Group):
 
 def _free_numbers(
     numbers: frozenset[int], owners: Mapping[int, str], member_id: str
-) -> Iterable[int]:
+) -> frozenset[int]:
     if owners.keys().isdisjoint(numbers):  # a set would look at all owners
         return numbers
-    return (number for number in numbers if owners.get(number, member_id) == member_id)
+    return frozenset(n for n in numbers if owners.get(n, member_id) == member_id)
 
 
 def has_unrevoked(member: ConsumerMember) -> bool:

@@ -16,6 +16,7 @@ from ottla.coordinator.group.consumer.assigned_partitions import AssignedPartiti
 from ottla.coordinator.group.consumer.assignors import SlicePace
 from ottla.coordinator.group.consumer.cluster_topics import ClusterTopics
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
+from ottla.coordinator.group.consumer.consumer_group_records import collected
 from ottla.coordinator.group.consumer.consumer_member import (
     ConsumerMember,
     CurrentAssignment,
@@ -143,7 +144,8 @@ class ConsumerGroupCoordinator:
         )
         is_behind = request.member_epoch != before.member_epoch
         if is_join or is_behind or is_full(request) or member.current.assigned != before.assigned:
-            answer.assignment = response_assignment(member.current.assigned)
+            work = response_assignment(member.current.assigned)
+            answer.assignment = yield from self._rebalancer.in_slices(changes, work, member)
         self._store(changes, answer, respond)
 
     def _check_here(self, group_id: str) -> None:
@@ -259,7 +261,7 @@ def described_assignment(
     return DescribedAssignment(
         topic_partitions=[
             DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=numbers)
-            for topic_id, numbers in in_order(partitions.topics).items()
+            for topic_id, numbers in in_order(partitions.topics)
             if (name := topics.topic_name(topic_id)) is not None
         ]
     )
@@ -342,11 +344,12 @@ def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
     )
 
 
-def response_assignment(assigned: AssignedPartitions) -> ConsumerGroupHeartbeatResponseAssignment:
+def response_assignment(
+    assigned: AssignedPartitions,
+) -> Work[ConsumerGroupHeartbeatResponseAssignment]:
     """The partitions as the answer has them."""
-    return ConsumerGroupHeartbeatResponseAssignment(
-        topic_partitions=[
-            ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=topic_id, partitions=numbers)
-            for topic_id, numbers in in_order(assigned.topics).items()
-        ]
+    parts = yield from collected(
+        ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=topic_id, partitions=numbers)
+        for topic_id, numbers in in_order(assigned.topics)
     )
+    return ConsumerGroupHeartbeatResponseAssignment(topic_partitions=parts)

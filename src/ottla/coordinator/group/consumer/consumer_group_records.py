@@ -6,8 +6,8 @@ values of one change are in one batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeVar
 from uuid import UUID
 
 from ottla.coordinator.group.consumer.assigned_partitions import AssignedPartitions, in_order
@@ -21,7 +21,7 @@ from ottla.coordinator.group.consumer.consumer_member import (
 )
 from ottla.coordinator.group.member_metadata import SupportedProtocol
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.message import Message, encode_versioned
+from ottla.protocol.message import Message, encode_versioned, encode_versioned_in_slices
 from ottla.protocol.offsets_topic import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -43,8 +43,13 @@ from ottla.protocol.offsets_topic import (
     StoredTopic,
     StoredTopicPartitions,
 )
+from ottla.runtime.scheduler import Work
 
 VALUE_VERSION: Final = 0
+PARTS_IN_A_SLICE: Final = 2_000
+"""Of one value: a member may have partitions of ten thousand topics."""
+
+T = TypeVar("T")
 
 
 def group_epoch_key(group_id: str) -> bytes:
@@ -59,12 +64,12 @@ def partition_metadata_key(group_id: str) -> bytes:
     return _key(ConsumerGroupPartitionMetadataKey(group=group_id))
 
 
-def partition_metadata_value(topics: Mapping[str, SubscribedTopic]) -> bytes:
-    stored = [
+def partition_metadata_value(topics: Mapping[str, SubscribedTopic]) -> Work[bytes]:
+    stored = yield from collected(
         StoredTopic(topic_id=topic.topic_id, topic_name=name, partition_count=topic.partition_count)
         for name, topic in sorted(topics.items())
-    ]
-    return _value(ConsumerGroupPartitionMetadataValue(topics=stored))
+    )
+    return (yield from _value_in_slices(ConsumerGroupPartitionMetadataValue(topics=stored)))
 
 
 def read_partition_metadata(
@@ -149,9 +154,15 @@ def target_member_key(group_id: str, member_id: str) -> bytes:
 
 
 def target_member_value(target: AssignedPartitions) -> bytes:
-    return _value(
-        ConsumerGroupTargetAssignmentMemberValue(topic_partitions=_stored_partitions(target))
-    )
+    stored = list(_stored_partitions(target))
+    return _value(ConsumerGroupTargetAssignmentMemberValue(topic_partitions=stored))
+
+
+def large_target_value(target: AssignedPartitions) -> Work[bytes]:
+    """The same of very many topics."""
+    stored = yield from collected(_stored_partitions(target))
+    value = ConsumerGroupTargetAssignmentMemberValue(topic_partitions=stored)
+    return (yield from _value_in_slices(value))
 
 
 def current_assignment_key(group_id: str, member_id: str) -> bytes:
@@ -159,14 +170,29 @@ def current_assignment_key(group_id: str, member_id: str) -> bytes:
 
 
 def current_assignment_value(current: CurrentAssignment) -> bytes:
-    return _value(
-        ConsumerGroupCurrentMemberAssignmentValue(
-            member_epoch=current.member_epoch,
-            previous_member_epoch=current.previous_member_epoch,
-            state=current.state,
-            assigned_partitions=_owned_partitions(current, current.assigned),
-            partitions_pending_revocation=_owned_partitions(current, current.pending_revocation),
-        )
+    value = _stored_progress(current)
+    value.assigned_partitions = list(_owned_partitions(current, current.assigned))
+    value.partitions_pending_revocation = list(
+        _owned_partitions(current, current.pending_revocation)
+    )
+    return _value(value)
+
+
+def large_assignment_value(current: CurrentAssignment) -> Work[bytes]:
+    """The same of very many topics."""
+    value = _stored_progress(current)
+    value.assigned_partitions = yield from collected(_owned_partitions(current, current.assigned))
+    value.partitions_pending_revocation = yield from collected(
+        _owned_partitions(current, current.pending_revocation)
+    )
+    return (yield from _value_in_slices(value))
+
+
+def _stored_progress(current: CurrentAssignment) -> ConsumerGroupCurrentMemberAssignmentValue:
+    return ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=current.member_epoch,
+        previous_member_epoch=current.previous_member_epoch,
+        state=current.state,
     )
 
 
@@ -224,24 +250,30 @@ def read_partitions(
     return AssignedPartitions.of((topic.topic_id, topic.partitions) for topic in stored)
 
 
-def _stored_partitions(partitions: AssignedPartitions) -> list[StoredTopicPartitions]:
-    return [
-        StoredTopicPartitions(topic_id=topic_id, partitions=numbers)
-        for topic_id, numbers in in_order(partitions.topics).items()
-    ]
+def _stored_partitions(partitions: AssignedPartitions) -> Iterator[StoredTopicPartitions]:
+    for topic_id, numbers in in_order(partitions.topics):
+        yield StoredTopicPartitions(topic_id=topic_id, partitions=numbers)
 
 
 def _owned_partitions(
     current: CurrentAssignment, partitions: AssignedPartitions
-) -> list[StoredOwnedPartitions]:
-    return [
-        StoredOwnedPartitions(
+) -> Iterator[StoredOwnedPartitions]:
+    for topic_id, numbers in in_order(partitions.topics):
+        yield StoredOwnedPartitions(
             topic_id=topic_id,
             partitions=numbers,
             assignment_epochs=_known_epochs(current.assignment_epochs.get(topic_id, {}), numbers),
         )
-        for topic_id, numbers in in_order(partitions.topics).items()
-    ]
+
+
+def collected(parts: Iterable[T]) -> Work[list[T]]:
+    """The parts of a value, some of them at a time."""
+    made = []
+    for number, part in enumerate(parts, 1):
+        made.append(part)
+        if not number % PARTS_IN_A_SLICE:
+            yield
+    return made
 
 
 def _known_epochs(epochs: Mapping[int, int], numbers: list[int]) -> list[int] | None:
@@ -255,3 +287,7 @@ def _key(key: Message) -> bytes:
 
 def _value(value: Message) -> bytes:
     return encode_versioned(value, VALUE_VERSION)
+
+
+def _value_in_slices(value: Message) -> Work[bytes]:
+    return encode_versioned_in_slices(value, VALUE_VERSION)

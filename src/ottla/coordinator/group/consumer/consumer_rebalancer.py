@@ -18,7 +18,7 @@ from ottla.config.coordinator_config import ConsumerGroupConfig
 from ottla.coordinator.group.consumer.assigned_partitions import AssignedPartitions
 from ottla.coordinator.group.consumer.cluster_topics import ClusterTopics
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup, has_unrevoked
-from ottla.coordinator.group.consumer.consumer_group_records import current_assignment_value
+from ottla.coordinator.group.consumer.consumer_group_records import large_assignment_value
 from ottla.coordinator.group.consumer.consumer_member import (
     ConsumerMember,
     CurrentAssignment,
@@ -131,12 +131,12 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
         is_outdated = group.seen_topics_version != self.topics.version
         while is_outdated or group.assignment_epoch < min(epoch, group.group_epoch):
             if group.is_advancing:
-                yield from self._in_slices(changes, _pause(), member)
+                yield from self.in_slices(changes, _pause(), member)
                 continue
             is_outdated = False
             group.is_advancing = True
             try:
-                yield from self._in_slices(changes, self._advance(changes), member)
+                yield from self.in_slices(changes, self._advance(changes), member)
             finally:
                 group.is_advancing = False
 
@@ -148,7 +148,7 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
         if group.group_epoch > group.assignment_epoch:
             yield from assign_partitions(changes, self._config.group_consumer_assignors[0])
 
-    def _in_slices(
+    def in_slices(
         self, changes: GroupChanges, work: Work[T], member: ConsumerMember | None
     ) -> Work[T]:
         """Do work in whose pauses others change the group: its own changes are stored before.
@@ -194,10 +194,13 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
         following = self._following(group, member, owned)
         while record is None and is_large(following) and following != member.current:
             work = _record_of(following)
-            record = yield from self._in_slices(changes, work, member)
-            planned, following = following, self._following(group, member, owned)
-            if following != planned:
-                record = None
+            self._store_so_far(changes)
+            written = group.writes.count
+            record = yield from self.in_slices(changes, work, member)
+            if group.writes.count != written:
+                planned, following = following, self._following(group, member, owned)
+                if following != planned:
+                    record = None
         if following == member.current:
             return
         changes.set_current(member, following, record)
@@ -228,7 +231,7 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
         changes.group.is_advancing = True
         try:
             work = self._refresh_topics(changes)
-            if (yield from self._in_slices(changes, work, None)):
+            if (yield from self.in_slices(changes, work, None)):
                 changes.bump_epoch()
         finally:
             changes.group.is_advancing = False
@@ -314,7 +317,7 @@ def is_large(current: CurrentAssignment) -> bool:
 
 def _record_of(current: CurrentAssignment) -> Work[bytes]:
     yield
-    record = current_assignment_value(current)
+    record = yield from large_assignment_value(current)
     yield
     return record
 

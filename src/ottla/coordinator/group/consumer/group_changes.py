@@ -28,6 +28,7 @@ from ottla.coordinator.group.consumer.consumer_member import (
     MemberDetails,
 )
 from ottla.coordinator.group.consumer.pending_writes import Records
+from ottla.runtime.scheduler import at_once
 
 
 class GroupChanges:
@@ -87,11 +88,11 @@ class GroupChanges:
         del self.group.regexes[regex]
         self.records[regex_key(self.group.group_id, regex)] = None
 
-    def set_topics(self, topics: dict[str, SubscribedTopic]) -> None:
-        """The group reads these topics now."""
+    def set_topics(self, topics: dict[str, SubscribedTopic], record: bytes | None = None) -> None:
+        """The group reads these topics now; their record may have been made before."""
         self.group.topics = topics
         key = partition_metadata_key(self.group.group_id)
-        self.records[key] = partition_metadata_value(topics)
+        self.records[key] = record or at_once(partition_metadata_value(topics))
 
     def bump_epoch(self) -> None:
         """Something has changed that calls for a new assignment.
@@ -109,11 +110,13 @@ class GroupChanges:
         self.group.group_epoch = epoch
         self.records[group_epoch_key(self.group.group_id)] = group_epoch_value(epoch)
 
-    def set_target(self, member_id: str, target: AssignedPartitions) -> None:
-        """A member is going to read these partitions."""
+    def set_target(
+        self, member_id: str, target: AssignedPartitions, record: bytes | None = None
+    ) -> None:
+        """A member is going to read these partitions; its record may have been made before."""
         self.group.target[member_id] = target
         key = target_member_key(self.group.group_id, member_id)
-        self.records[key] = target_member_value(target)
+        self.records[key] = record or target_member_value(target)
 
     def set_assignment_epoch(self, epoch: int) -> None:
         """The targets are those of this group epoch."""

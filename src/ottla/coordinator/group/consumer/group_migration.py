@@ -182,7 +182,7 @@ class GroupMigration:
         """The same in slices; requests to the group have to come again meanwhile.
 
         If it has changed in a pause, as by the end of a session, it stays as it is: the next
-        heartbeat that finds it settled begins anew.
+        heartbeat that finds it settled begins again.
         """
         written = group.writes.count
         with self._held(group):

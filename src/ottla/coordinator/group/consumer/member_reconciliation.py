@@ -31,7 +31,7 @@ def next_assignment(
     elif current.is_reconciled_to(target_epoch):
         return current
     kept = current.assigned & target
-    leaving = current.assigned - kept
+    leaving = NO_PARTITIONS if kept == current.assigned else current.assigned - kept
     if leaving and (owned is None or owned & leaving):
         return CurrentAssignment(
             member_epoch=current.member_epoch,
@@ -42,14 +42,15 @@ def next_assignment(
             assignment_epochs=_epochs(current, current.assigned, target_epoch),
         )
     free = free_of(target - kept)
-    has_all = len(kept) + len(free) == len(target)
+    assigned = kept | free
+    has_all = len(assigned) == len(target)
     following = CurrentAssignment(
         member_epoch=target_epoch,
         previous_member_epoch=current.member_epoch,
         state=MemberState.STABLE if has_all else MemberState.UNRELEASED_PARTITIONS,
-        assigned=kept | free,
+        assigned=assigned,
         pending_revocation=NO_PARTITIONS,
-        assignment_epochs=_epochs(current, kept | free, target_epoch),
+        assignment_epochs=_epochs(current, assigned, target_epoch),
     )
     # A member that still waits in the same epoch is not written again.
     is_same = following._replace(previous_member_epoch=current.previous_member_epoch) == current
@@ -67,6 +68,8 @@ def _epochs(
 
 
 def _of_numbers(known: Mapping[int, int], numbers: frozenset[int], epoch: int) -> Mapping[int, int]:
+    if not known:
+        return dict.fromkeys(numbers, epoch)
     if known.keys() == numbers:
         return known
     return {**dict.fromkeys(numbers, epoch), **{n: known[n] for n in known if n in numbers}}

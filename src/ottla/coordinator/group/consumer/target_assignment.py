@@ -13,6 +13,10 @@ from ottla.coordinator.group.consumer.assignors import (
     SlicePace,
 )
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
+from ottla.coordinator.group.consumer.consumer_group_records import (
+    PARTS_IN_A_SLICE,
+    large_target_value,
+)
 from ottla.coordinator.group.consumer.group_changes import GroupChanges
 from ottla.runtime.scheduler import Work
 
@@ -29,8 +33,13 @@ def assign_partitions(changes: GroupChanges, default_assignor: str) -> Work[None
     spec = yield from group_spec(group)
     targets = yield from assign(spec)
     for member_id, target in targets.items():
-        if target != group.target.get(member_id, target):
-            changes.set_target(member_id, target)
+        if target == group.target.get(member_id, target):
+            continue
+        record = None
+        if len(target.topics) > PARTS_IN_A_SLICE:
+            record = yield from large_target_value(target)
+        if member_id in group.target:  # it may have left in a pause
+            changes.set_target(member_id, target, record)
             if pace.is_over(COST_OF_A_TARGET + len(target)):
                 yield
     if group.assignment_epoch < epoch <= group.group_epoch:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from ottla.coordinator.group.consumer.assignors import SLICE_STEPS, SlicePace
 from ottla.coordinator.group.consumer.cluster_topics import ClusterTopics, look_up
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
+from ottla.coordinator.group.consumer.consumer_group_records import partition_metadata_value
 from ottla.coordinator.group.consumer.group_changes import GroupChanges
 from ottla.coordinator.group.consumer.name_pattern import (
     MAX_KEPT_NAMES,
@@ -91,12 +92,18 @@ def refresh_topics(
     subscribed = group.compute_subscribed_topics()
     if not has_changed and subscribed == group.subscribed_topics:
         return False
+    found, record = (yield from look_up(topics, subscribed)), None
+    if found != group.topics:
+        record = yield from partition_metadata_value(found)
+    present = group.compute_subscribed_topics()
+    if not subscribed <= present:  # members have left in a pause
+        subscribed &= present
+        found, record = {name: found[name] for name in found if name in present}, None
     group.seen_topics_version = version
     group.subscribed_topics = subscribed
-    found = look_up(topics, subscribed)
     if found == group.topics:
         return False
-    changes.set_topics(found)
+    changes.set_topics(found, record)
     return True
 
 

@@ -61,6 +61,6 @@ def test_topic_that_is_named_again_has_all_its_partitions():
     found = AssignedPartitions.of([(a, [2, 0]), (b, []), (c, range(1)), (a, [1, 0])])
 
     assert found.topics == {a: {0, 1, 2}, c: {0}}
-    assert in_order(found.topics) == {a: [0, 1, 2], c: [0]}
+    assert list(in_order(found.topics)) == [(a, [0, 1, 2]), (c, [0])]
     assert AssignedPartitions.of([(b, [])]) == NO_PARTITIONS
     assert repr(NO_PARTITIONS) == "AssignedPartitions([])"
