@@ -107,7 +107,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/mirror/test_mirror.py",
         "the parts of a flow are tested by what it copies between two brokers",
-        "mirror/copied_offsets mirror/topic_sync",
+        "mirror/copied_offsets",
     ),
     Elsewhere(
         "tests/unit/controller/test_controller.py",

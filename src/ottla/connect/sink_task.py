@@ -304,7 +304,7 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
             self.pause_consumer()
 
     def _drop_again(self) -> dict[TopicPartition, int]:
-        """Put no longer what was to be put again; from where it is to be read again."""
+        """Forget the records that wait for the next put; the offsets to read them from again."""
         if not self._again:
             return {}
         self._again, self._behind = [], {}

@@ -16,6 +16,7 @@ from ottla.clients.admin.admin import Admin
 from ottla.clients.admin.descriptions import IDLE_STATES
 from ottla.clients.mirror_records import Checkpoint, OffsetSync
 from ottla.clients.producer.producer import Producer
+from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import KafkaError
 from ottla.metrics.metrics_registry import BeanKind, Beans, FamilyName, Tags
 from ottla.mirror.copied_offsets import LatestRecordsReader
@@ -161,7 +162,7 @@ class GroupSync:
             since_ms[group] = self._beans.clock.monotonic_ms()
             committed = {
                 partition: (each.offset, each.metadata or "")
-                for partition, each in self._source.list_group_offsets(group).items()
+                for partition, each in offsets_of_group(self._source, group).items()
                 if partition.topic in names
             }
             remote = {p: TopicPartition(names[p.topic], p.partition) for p in committed}
@@ -227,15 +228,28 @@ def move_groups(
     for group, translated in wanted.items():
         if not translated or states.get(group, "Dead") not in IDLE_STATES:
             continue
-        offsets = missing_offsets(admin, group, translated)
-        if not offsets:
-            continue
         try:
-            admin.alter_group_offsets(group, offsets)
-            done[group] = offsets
+            offsets = missing_offsets(admin, group, translated)
+            if offsets:
+                admin.alter_group_offsets(group, offsets)
+                done[group] = offsets
         except KafkaError as error:  # a member may have come just now
             logger.warning("the offsets of group %s were not moved: %s", group, error)
     return done
+
+
+def offsets_of_group(admin: Admin, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The offsets that a group has committed; none, with a warning, where they may not be read.
+
+    One group that is refused holds up no other, as in Kafka's mirror.
+    """
+    try:
+        return admin.list_group_offsets(group)
+    except KafkaError as error:
+        if error.retriable:
+            raise
+        logger.warning("group %s is not translated: %s", group, error)
+        return {}
 
 
 def missing_offsets(

@@ -508,7 +508,7 @@ class FlowRunner:
             self._idle.wait_for(lambda: not self._copying, 2 * CLOSE_S)
 
     def fresh(self, wanted: Mapping[TopicPartition, Assigned]) -> dict[TopicPartition, Assigned]:
-        """The partitions with how far they were copied by now, whoever did it."""
+        """The partitions with how far any process has copied them by now."""
         offsets = read_offsets(
             self.flow.target, self.flow.offsets_topic, self.flow.source.alias, self.clock
         )

@@ -7,10 +7,12 @@ it so. Partition counts only grow, and a topic that is gone from the source stay
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from ottla.clients.admin.admin import Admin
+from ottla.clients.admin.admin_client import BulkError
 from ottla.clients.admin.descriptions import (
     AlterConfigOp,
     ConfigEntry,
@@ -111,10 +113,10 @@ class TopicSync:
         for name, description in sorted(topics.sources.items()):
             remote, count = self.flow.remote(name), len(description.partitions)
             there = topics.targets.get(remote)
-            if there is None:
+            if there is None and name in wanted:
                 settings = {k: e.value for k, e in wanted[name].items() if e.value is not None}
                 create.append(NewTopic(remote, count, copies, configs=settings))
-            elif len(there.partitions) < count:
+            elif there is not None and len(there.partitions) < count:
                 grow[remote] = count
         settings_changes = {}
         if configs and config.sync_topic_configs_enabled:
@@ -125,17 +127,46 @@ class TopicSync:
         return MissingParts(create, grow, settings_changes, missing)
 
     def apply(self, changes: MissingParts) -> None:
-        """Do it; a change that another mirror made first is no error."""
-        for new in changes.create:
-            create_topic(self.target, new)
-        if changes.grow:
-            self.target.create_partitions(changes.grow)
-        if changes.settings:
-            self.target.incremental_alter_configs(changes.settings)
-        if changes.acls:
-            self.target.create_acls(changes.acls)
+        """Do it; a change that another mirror made first is no error.
+
+        One that the target refuses is a notice, and holds up no other topic, as in Kafka's mirror.
+        """
         for line in changes.lines():
             logger.info("%s: %s", self.flow.name, line)
+        for new in changes.create:
+            with self.noted("a topic is not created, and so not copied"):
+                create_topic(self.target, new)
+        if changes.grow:
+            with self.noted("partitions are not added"):
+                self.target.create_partitions(changes.grow)
+        if changes.settings:
+            with self.noted("settings are not copied"):
+                self.target.incremental_alter_configs(changes.settings)
+        if changes.acls:
+            with self.noted("ACLs are not copied"):
+                self.target.create_acls(changes.acls)
+
+    @contextmanager
+    def noted(self, outcome: str) -> Iterator[None]:
+        """Around a call whose refusals become notices."""
+        try:
+            yield
+        except KafkaError as error:
+            self._note_refusals(outcome, error)
+
+    def _note_refusals(self, outcome: str, error: KafkaError) -> None:
+        """Make notices of an error, or raise it if only time mends it."""
+        found = error.results if isinstance(error, BulkError) else {"": error}
+        refused = {k: each for k, each in found.items() if isinstance(each, KafkaError)}
+        if any(each.retriable for each in refused.values()):
+            raise error
+        for key, each in refused.items():
+            self._note(f"{outcome}: {key}: {each}" if key else f"{outcome}: {each}")
+
+    def _note(self, text: str) -> None:
+        if text not in self.notices:
+            logger.warning("%s: %s", self.flow.name, text)
+            self.notices.append(text)
 
     def create_internal_topics(self, syncs: Admin) -> None:
         """The topics that a flow itself writes to; `syncs` is the cluster with the offset syncs."""
@@ -189,10 +220,7 @@ class TopicSync:
         alias = (self.flow.source if admin is self.source else self.flow.target).alias
         logger.info("%s: %s=%d, and %s has %d brokers", self.flow.name, key, wanted, alias, brokers)
         copies = "one copy" if brokers == 1 else f"{brokers} copies"
-        text = f"topics get {copies} at {alias}, which has no more brokers"
-        if text not in self.notices:
-            logger.warning("%s: %s", self.flow.name, text)
-            self.notices.append(text)
+        self._note(f"topics get {copies} at {alias}, which has no more brokers")
         return brokers
 
     # Settings
@@ -203,7 +231,7 @@ class TopicSync:
         """The settings that the copy of each topic is to have of its own."""
         wanted = self.flow.config_filter()
         with_defaults = self.flow.config.use_defaults_from == SOURCE
-        described = self.source.describe_configs([ConfigResource.topic(name) for name in sources])
+        described = self._describe(self.source, "its copy stays as it is", sources)
         return {
             resource.name: {
                 name: entry
@@ -215,14 +243,24 @@ class TopicSync:
             for resource, entries in described.items()
         }
 
+    def _describe(
+        self, admin: Admin, outcome: str, topics: Iterable[str]
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """The settings of topics, but of those that the mirror may not look at."""
+        try:
+            return admin.describe_configs([ConfigResource.topic(name) for name in topics])
+        except BulkError as error:
+            self._note_refusals(outcome, error)
+            return {k: each for k, each in error.results.items() if isinstance(each, dict)}
+
     def _settings_changes(
         self, topics: MirroredTopics, wanted: Mapping[str, Mapping[str, ConfigEntry]]
     ) -> dict[ConfigResource, Sequence[AlterConfigOp]]:
         copies = {self.flow.remote(name): name for name in topics.sources}
-        there = [name for name in copies if name in topics.targets]
+        there = [name for name in copies if name in topics.targets and copies[name] in wanted]
         if not there:
             return {}
-        described = self.target.describe_configs([ConfigResource.topic(name) for name in there])
+        described = self._describe(self.target, "settings are not copied", there)
         takes = self.flow.config_filter().takes
         found: dict[ConfigResource, Sequence[AlterConfigOp]] = {}
         for resource, entries in described.items():
@@ -245,13 +283,14 @@ class TopicSync:
 
     def _missing_acls(self, sources: Mapping[str, TopicDescription]) -> list[AclBinding]:
         """The ACLs of the copies that are not there; none where a cluster has no authorizer."""
-        try:
-            theirs = self.source.describe_acls()
-            ours = set(self.target.describe_acls())
-        except KafkaError as error:
-            if error.error in NO_ACLS:
-                return []
-            raise
+        theirs, ours = list[AclBinding](), set[AclBinding]()
+        with self.noted("ACLs are not copied"):
+            try:
+                ours = set(self.target.describe_acls())
+                theirs = self.source.describe_acls()
+            except KafkaError as error:
+                if error.error not in NO_ACLS:
+                    raise
         wanted = {
             mirrored_acl(acl, self.flow.remote(acl.pattern.name))
             for acl in theirs
