@@ -27,6 +27,7 @@ OTHERS = {
     "coordinator/group/member_answers": "answers to very many members, a slice at a time",
     "coordinator/group/registry_offsets": "offsets of clients of before 0.8.1, in the registry",
     "coordinator/transaction/transaction_partitions": "a set, encoded as it grows",
+    "coordinator/transaction/transaction_records": "the bytes of ids, which are Kafka's",
     "coordinator/group/topic_drops": "what is forgotten of deleted topics, a slice at a time",
     "log/throttler": "the speed of cleaners and of moves, which extensions have",
     "log/producer_snapshot": "the bytes of a file, which Kafka has made too",

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.active_feature import ActiveFeature, NewFeature
 from ottla.controller.broker_changes import BrokerChanges
+from ottla.controller.controller_context import LOOKS_AT_ONCE, PartitionReplica
 from ottla.controller.controller_core import ControllerCore
 from ottla.controller.event_queue import EventQueue
 from ottla.controller.fenced_registry import FencedRegistry
@@ -81,24 +82,21 @@ class ActiveController:
         await self.brokers.load()
         self.watch_brokers()
         renewed = await self.topics.load()
-        core.partitions.load()
-        core.replicas.load()
+        await core.partitions.load()
+        await core.replicas.load()
         # In a batch of its own: a broker that is to coordinate transactions and groups has to know
         # all topics before, or it takes the last ones that a predecessor made for deleted.
         core.batch.add_full_metadata(context.brokers)
-        core.batch.send()
-        kept = [
-            replica
-            for replica in context.replica_statuses
-            if not context.is_to_be_deleted(replica.topic_partition)
-        ]
-        core.replicas.bring_online(replica for replica in kept if context.is_online(*replica))
+        await core.send()
+        offline: list[PartitionReplica] = []
+        async for part in core.slices.parts(list(context.replica_statuses), LOOKS_AT_ONCE):
+            kept = [each for each in part if not context.is_to_be_deleted(each.topic_partition)]
+            core.replicas.bring_online(each for each in kept if context.is_online(*each))
+            offline += (each for each in kept if not context.is_online(*each))
         await core.partitions.bring_online(renewed, elect_offline)
         await self.topics.tell_of_new()
         await core.partitions.bring_back_online()
-        await core.replicas.take_offline(
-            replica for replica in kept if not context.is_online(*replica)
-        )
+        await core.replicas.take_offline(offline)
         for feature in self.features:
             await feature.load()
         await core.deletion.resume()
@@ -131,7 +129,9 @@ class ActiveController:
 
         The event ends when the own broker has carried it out.
         """
-        self.core.batch.send()
+        await self.core.send()
+        if self.core.batch.is_over:  # it has resigned meanwhile
+            return
         self.topics.unwatch_removed()
         self.watch_brokers()
         self.watch_balance()

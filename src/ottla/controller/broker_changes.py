@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from ottla.controller.active_feature import ActiveFeature
 from ottla.controller.broker_registration import live_brokers
-from ottla.controller.controller_context import PartitionReplica
+from ottla.controller.controller_context import LOOKS_AT_ONCE, PartitionReplica
 from ottla.controller.controller_core import ControllerCore
 from ottla.controller.leader_election import elect_for_shutdown, elect_offline
 from ottla.controller.statuses import ReplicaStatus
@@ -52,7 +52,7 @@ class BrokerChanges:
         gone = sorted((*dead, *bounced))
         if gone:
             await self._on_failure(gone)
-            self.core.batch.send()
+            await self.core.send()
         come = sorted((*new, *bounced))
         if come:
             await self._on_startup([registered[broker] for broker in come])
@@ -100,18 +100,19 @@ class BrokerChanges:
         # As when a controller begins: all topics and brokers are known before the first order.
         core.batch.add_full_metadata(ids)
         core.batch.add_metadata()
-        core.batch.send()
-        replicas = [
-            replica
-            for replica in context.replicas_on(ids)
-            if context.replica_statuses.get(replica) is not ReplicaStatus.DELETION_SUCCESSFUL
-        ]
-        core.replicas.bring_online(replicas)
+        await core.send()
+        partitions: dict[TopicPartition, None] = {}
+        statuses, gone = context.replica_statuses, ReplicaStatus.DELETION_SUCCESSFUL
+        found = await core.slices.do(context.replicas_on(ids))
+        async for part in core.slices.parts(found, LOOKS_AT_ONCE):
+            kept = [each for each in part if statuses.get(each) is not gone]
+            core.replicas.bring_online(kept)
+            partitions.update((each.topic_partition, None) for each in kept)
         await core.partitions.bring_back_online()
-        partitions = dict.fromkeys(replica.topic_partition for replica in replicas)
         for feature in self.features:
             await feature.on_replicas_online(partitions)
-        await core.deletion.release(dict.fromkeys(partition.topic for partition in partitions))
+        if context.topics_to_delete:
+            await core.deletion.release(dict.fromkeys(each.topic for each in partitions))
 
     async def _on_failure(self, brokers: Collection[int]) -> None:
         context = self.context
@@ -120,26 +121,29 @@ class BrokerChanges:
             context.shutting_down.discard(broker_id)
             context.offline.pop(broker_id, None)
             self.core.orders.remove_broker(broker_id)
-        await self.on_replicas_lost(context.replicas_on(brokers))
+        await self.on_replicas_lost(await self.core.slices.do(context.replicas_on(brokers)))
 
     async def on_replicas_lost(self, replicas: Collection[PartitionReplica]) -> None:
         """These can no longer be used: elect other leaders, and take them out of the ISRs."""
         core, context = self.core, self.context
+        partitions = dict.fromkeys(replica.topic_partition for replica in replicas)
         leaderless = [
             partition
-            for partition in dict.fromkeys(replica.topic_partition for replica in replicas)
+            async for partition in core.slices.over(partitions, LOOKS_AT_ONCE)
             if not context.is_to_be_deleted(partition)
             and context.state(partition) is not None
             and not context.has_live_leader(partition)
         ]
-        core.partitions.take_offline(leaderless)
+        async for part in core.slices.parts(leaderless, LOOKS_AT_ONCE):
+            core.partitions.take_offline(part)
         await core.partitions.bring_online(leaderless, elect_offline)
         await core.replicas.take_offline(
             replica for replica in replicas if not context.is_to_be_deleted(replica.topic_partition)
         )
-        await core.deletion.on_replicas_lost(
-            [replica for replica in replicas if context.is_to_be_deleted(replica.topic_partition)]
-        )
+        if context.topics_to_delete:
+            await core.deletion.on_replicas_lost(
+                [each for each in replicas if context.is_to_be_deleted(each.topic_partition)]
+            )
 
     async def shut_down(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
         """Move leaders away from a broker that is about to stop; returns those that it still leads.
@@ -149,20 +153,25 @@ class BrokerChanges:
         core, context = self.core, self.context
         self.check_epoch(broker_id, broker_epoch)
         context.shutting_down.add(broker_id)
-        shared = [
-            replica
-            for replica in context.replicas_on((broker_id,))
-            if len(context.assignment(replica.topic_partition).replicas) > 1
-            and context.state(replica.topic_partition) is not None
-            and not context.is_to_be_deleted(replica.topic_partition)
-        ]
-        led = [replica for replica in shared if self._leads(replica)]
-        followed = [replica for replica in shared if not self._leads(replica)]
-        await core.partitions.bring_online(
-            [replica.topic_partition for replica in led], elect_for_shutdown
-        )
+        replicas = await core.slices.do(context.replicas_on((broker_id,)))
+        led: list[TopicPartition] = []
+        followed: list[PartitionReplica] = []
+        async for replica in core.slices.over(replicas, LOOKS_AT_ONCE):
+            partition = replica.topic_partition
+            is_shared = len(context.assignment(partition).replicas) > 1
+            if not is_shared or context.is_to_be_deleted(partition):
+                continue
+            if self._leads(replica):
+                led.append(partition)
+            elif context.state(partition) is not None:
+                followed.append(replica)
+        await core.partitions.bring_online(led, elect_for_shutdown)
         await core.replicas.take_offline(followed)
-        return [replica.topic_partition for replica in shared if self._leads(replica)]
+        return [
+            partition
+            async for partition in core.slices.over(led, LOOKS_AT_ONCE)
+            if self._leads(PartitionReplica(partition, broker_id))
+        ]
 
     def _leads(self, replica: PartitionReplica) -> bool:
         state = self.context.state(replica.topic_partition)
@@ -207,12 +216,14 @@ class BrokerChanges:
         is offline without a failed directory, and the broker can give it up.
         """
         live = [broker for broker in brokers if broker in self.context.brokers]
-        self.core.replicas.bring_online(
-            replica
-            for replica in self.context.replicas_on(live)
-            if self.context.replica_statuses.get(replica)
-            in (ReplicaStatus.ONLINE, ReplicaStatus.OFFLINE)
+        used, statuses = (
+            (ReplicaStatus.ONLINE, ReplicaStatus.OFFLINE),
+            self.context.replica_statuses,
         )
+        replicas = await self.core.slices.do(self.context.replicas_on(live))
+        known = (replica for replica in replicas if statuses.get(replica) in used)
+        async for part in self.core.slices.parts(known, LOOKS_AT_ONCE):
+            self.core.replicas.bring_online(part)
         held_back = [each for each in self.context.held_back() if each.broker_id in live]
         for partition, broker_id in held_back:
             self.context.offline.get(broker_id, set()).discard(partition)

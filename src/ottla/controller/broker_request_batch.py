@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import Final
 
 from ottla.controller.controller_context import ControllerContext, PartitionReplica
 from ottla.controller.orders_to_brokers import OrdersToBrokers
 from ottla.errors import ErrorCode
+from ottla.runtime.scheduler import Work, emptied
 from ottla.structs import (
     EPOCH_DURING_DELETE,
     NO_EPOCH,
@@ -17,6 +19,8 @@ from ottla.structs import (
     StopReplicaPartition,
     TopicPartition,
 )
+
+STATES_IN_A_SLICE: Final = 1_500
 
 OnBrokerAnswer = Callable[[int, Mapping[TopicPartition, ErrorCode]], object]
 
@@ -48,6 +52,9 @@ class BrokerRequestBatch:
         self._full_metadata: dict[int, None] = {}
         self._deleted_topics: dict[str, None] = {}
         self._tells_all = False
+        self._made: dict[tuple[TopicPartition, bool], PartitionState | None] = {}
+        """The states that are being sent: brokers with the same partitions share them."""
+        self._seen = 0
 
     def add_leader_and_isr(
         self, brokers: Iterable[int], topic_partition: TopicPartition, is_new: bool = False
@@ -80,36 +87,28 @@ class BrokerRequestBatch:
         self._tells_all = True
         self._deleted_topics[name] = None
 
-    def send(self) -> None:
-        """Send everything; LeaderAndIsr comes before StopReplica.
+    def send(self) -> Work[None]:
+        """Send everything, in slices; LeaderAndIsr comes before StopReplica.
 
         Nothing is kept for the next event, also after an error: it may have another state.
         """
         try:
-            if not self.is_over:
-                self._send_leader_and_isr()
-                self._send_metadata()
-                self._send_stop_replica()
+            yield from self.send_leader_and_isr()
+            yield from self._send_metadata()
+            yield from self._send_stop_replica()
+            yield from emptied((self._made,))
         finally:
             self._leader_and_isr, self._stop, self._metadata = {}, {}, {}
-            self._full_metadata, self._deleted_topics = {}, {}
+            self._full_metadata, self._deleted_topics, self._made = {}, {}, {}
             self._tells_all = False
 
-    def send_leader_and_isr(self) -> None:
+    def send_leader_and_isr(self) -> Work[None]:
         """Have replicas begin before the event ends; clients learn of them at its end."""
-        if not self.is_over:
-            self._send_leader_and_isr()
-
-    def _send_leader_and_isr(self) -> None:
         # An answer only queues an event of its own: nothing is added to the batch meanwhile.
-        by_broker, self._leader_and_isr = self._leader_and_isr, {}
+        by_broker, self._leader_and_isr, self._made = self._leader_and_isr, {}, {}
         for broker_id, partitions in sorted(by_broker.items()):
-            states = [
-                state
-                for topic_partition, is_new in partitions.items()
-                if (state := self.context.partition_state(topic_partition, is_new)) is not None
-            ]
-            if states:
+            states = yield from self._states(partitions.items())
+            if states and not self.is_over:
                 self.orders.leader_and_isr(
                     self.context.epoch,
                     broker_id,
@@ -128,45 +127,53 @@ class BrokerRequestBatch:
                 nodes.append(node)
         return nodes
 
-    def _send_metadata(self) -> None:
+    def _send_metadata(self) -> Work[None]:
         if not (self._tells_all or self._full_metadata):
             return
         brokers = list(self.context.brokers.values())
         deleted = list(self._deleted_topics)
-        changed = self._states(self._metadata)
-        full = self._states(self.context.all_partitions()) if self._full_metadata else []
+        changed = yield from self._told(self._metadata)
+        all_partitions = self.context.all_partitions() if self._full_metadata else ()
+        full = yield from self._told(all_partitions)
         for broker_id in self.context.brokers:
             is_full = broker_id in self._full_metadata
-            if self._tells_all or is_full:
+            if (self._tells_all or is_full) and not self.is_over:
                 states = full if is_full else changed
                 # With unreadable topics, brokers must not take an unnamed topic for deleted.
                 says_all = is_full and not self.context.unreadable
                 update = MetadataUpdate(states, brokers, deleted, says_all)
                 self.orders.update_metadata(self.context.epoch, broker_id, update)
 
-    def _states(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
+    def _told(self, partitions: Iterable[TopicPartition]) -> Work[list[PartitionState]]:
         """The states; a topic that is being deleted has none, it is sent by name (as deleted)."""
-        return [
-            state
-            for topic_partition in partitions
-            if not self.context.is_to_be_deleted(topic_partition)
-            and (state := self.context.partition_state(topic_partition)) is not None
-        ]
+        is_gone = self.context.is_to_be_deleted
+        return self._states((each, False) for each in partitions if not is_gone(each))
 
-    def _send_stop_replica(self) -> None:
+    def _states(
+        self, partitions: Iterable[tuple[TopicPartition, bool]]
+    ) -> Work[list[PartitionState]]:
+        states, made = [], self._made
+        for each in partitions:
+            if each not in made:
+                made[each] = self.context.partition_state(*each)
+            if (state := made[each]) is not None:
+                states.append(state)
+            self._seen += 1
+            if not self._seen % STATES_IN_A_SLICE:
+                yield
+        return states
+
+    def _send_stop_replica(self) -> Work[None]:
         for broker_id, partitions in sorted(self._stop.items()):
-            if not partitions:
-                continue
-            on_answer = partial(self._on_stopped, broker_id, dict(partitions))
-            self.orders.stop_replica(
-                self.context.epoch,
-                broker_id,
-                [
-                    StopReplicaPartition(topic_partition, self._stop_epoch(topic_partition), delete)
-                    for topic_partition, delete in partitions.items()
-                ],
-                on_answer,
-            )
+            stopped = []
+            for topic_partition, delete in partitions.items():
+                epoch = self._stop_epoch(topic_partition)
+                stopped.append(StopReplicaPartition(topic_partition, epoch, delete))
+                if not len(stopped) % STATES_IN_A_SLICE:
+                    yield
+            if stopped and not self.is_over:
+                on_answer = partial(self._on_stopped, broker_id, dict(partitions))
+                self.orders.stop_replica(self.context.epoch, broker_id, stopped, on_answer)
 
     def _stop_epoch(self, topic_partition: TopicPartition) -> int:
         if self.context.is_to_be_deleted(topic_partition):

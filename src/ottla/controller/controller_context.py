@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.controller.statuses import PartitionStatus, ReplicaStatus
 from ottla.registry.znodes import TopicNode
+from ottla.runtime.scheduler import Work
 from ottla.structs import (
     NO_LEADER,
     BrokerEndPoints,
@@ -17,6 +18,11 @@ from ottla.structs import (
     Value,
     field,
 )
+
+PARTITIONS_AT_ONCE: Final = 500
+"""So many are changed between two pauses."""
+LOOKS_AT_ONCE: Final = 2_000
+"""So many are only looked at."""
 
 
 class PartitionReplica(NamedTuple):
@@ -179,16 +185,21 @@ class ControllerContext:
             ]
         ]
 
-    def replicas_on(self, brokers: Iterable[int]) -> list[PartitionReplica]:
-        """Every replica on any of these brokers, partition by partition."""
-        wanted = set(brokers)
-        return [
-            PartitionReplica(TopicPartition(topic.name, index), broker_id)
-            for topic in self.topics.values()
-            for index, replicas in topic.assignment.items()
-            for broker_id in replicas
-            if broker_id in wanted
-        ]
+    def replicas_on(self, brokers: Iterable[int]) -> Work[list[PartitionReplica]]:
+        """Every replica on any of these brokers, partition by partition, in slices."""
+        wanted, found, left = set(brokers), list[PartitionReplica](), LOOKS_AT_ONCE
+        for topic in self.topics.values():
+            found += [
+                PartitionReplica(TopicPartition(topic.name, index), broker_id)
+                for index, replicas in topic.assignment.items()
+                for broker_id in replicas
+                if broker_id in wanted
+            ]
+            left -= len(topic.assignment)
+            if left <= 0:
+                left = LOOKS_AT_ONCE
+                yield
+        return found
 
     def is_online(self, topic_partition: TopicPartition, broker_id: int) -> bool:
         """Whether the replica can be used: its broker may lead, and its log is not offline."""

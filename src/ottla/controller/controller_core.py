@@ -41,6 +41,7 @@ class ControllerCore:
         self.fenced = fenced
         self.enqueue_once = enqueue_once
         self.context = context = ControllerContext(fenced.epoch.epoch)
+        self.slices = runtime.slices
         self.store = TopicStore(fenced)
         self.configs = EntityConfigs(fenced.registry)
         self.states = StoredStates(context, self.store)
@@ -48,9 +49,13 @@ class ControllerCore:
             context, orders, config.inter_broker_listener_name, on_leader_and_isr, on_deleted
         )
         self.partitions = PartitionStateMachine(
-            context, self.states, self.configs, config, self.batch
+            context, self.states, self.configs, config, self.batch, self.slices
         )
-        self.replicas = ReplicaStateMachine(context, self.states, self.batch)
+        self.replicas = ReplicaStateMachine(context, self.states, self.batch, self.slices)
         self.deletion = TopicDeletion(
             context, self.store, self.configs, self.partitions, self.replicas, self.batch
         )
+
+    async def send(self) -> None:
+        """Send the batch, in slices."""
+        await self.slices.do(self.batch.send())

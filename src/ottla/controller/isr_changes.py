@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ottla.controller.active_feature import ActiveFeature
 from ottla.controller.broker_changes import BrokerChanges
+from ottla.controller.controller_context import PARTITIONS_AT_ONCE
 from ottla.controller.controller_core import ControllerCore
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import NO_EPOCH, LeaderAndIsr, TopicPartition
@@ -33,6 +34,17 @@ class IsrChanges:
     ) -> Outcomes:
         """The new states, or why a change was refused."""
         self.brokers.check_epoch(broker_id, broker_epoch)
+        outcomes: Outcomes = {}
+        async for part in self.core.slices.parts(changes.items(), PARTITIONS_AT_ONCE):
+            outcomes |= await self._alter(broker_id, dict(part), broker_epochs)
+        return outcomes
+
+    async def _alter(
+        self,
+        broker_id: int,
+        changes: Mapping[TopicPartition, LeaderAndIsr],
+        broker_epochs: Mapping[TopicPartition, Mapping[int, int]],
+    ) -> Outcomes:
         outcomes: Outcomes = {}
         wanted = {}
         for partition, asked in changes.items():

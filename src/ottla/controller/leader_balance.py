@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from typing import Final
 
+from ottla.controller.controller_context import LOOKS_AT_ONCE
 from ottla.controller.controller_core import ControllerCore
 from ottla.controller.leader_election import elect_preferred, elect_unclean
 from ottla.errors import ErrorCode, KafkaError
@@ -15,8 +15,6 @@ from ottla.registry.znodes import decode_preferred_elections
 from ottla.structs import ElectionType, TopicPartition
 
 logger = logging.getLogger(__name__)
-
-SLICE_PARTITIONS: Final = 2_000
 
 
 class LeaderBalance:
@@ -31,15 +29,16 @@ class LeaderBalance:
     ) -> dict[TopicPartition, KafkaError | None]:
         """Elect, and return each result; None means all partitions that need such an election."""
         context = self.context
-        wanted = list(context.all_partitions()) if partitions is None else partitions
+        wanted = context.all_partitions() if partitions is None else partitions
         results: dict[TopicPartition, KafkaError | None] = {}
-        async for partition in self.core.runtime.slices.over(wanted, SLICE_PARTITIONS):
+        async for partition in self.core.slices.over(wanted, LOOKS_AT_ONCE):
             error = self._why_not(election, partition)
             if partitions is not None or error is None:
                 results[partition] = error
         needed = [partition for partition, error in results.items() if error is None]
         elect = elect_preferred if election is ElectionType.PREFERRED else elect_unclean
-        for partition in await self.core.partitions.bring_online(needed, elect):
+        failed = await self.core.partitions.bring_online(needed, elect)
+        async for partition in self.core.slices.over(failed, LOOKS_AT_ONCE):
             results[partition] = _not_available(election, partition)
         return results
 
@@ -87,15 +86,14 @@ class LeaderBalance:
         """
         context = self.context
         preferred: dict[int, list[TopicPartition]] = {}
-        partitions = list(context.all_partitions())
-        async for partition in self.core.runtime.slices.over(partitions, SLICE_PARTITIONS):
+        async for partition in self.core.slices.over(context.all_partitions(), LOOKS_AT_ONCE):
             if not context.is_to_be_deleted(partition) and context.state(partition) is not None:
                 first = context.assignment(partition).replicas[0]
                 preferred.setdefault(first, []).append(partition)
         for broker_id, partitions in sorted(preferred.items()):
             elsewhere = [
                 partition
-                async for partition in self.core.runtime.slices.over(partitions, SLICE_PARTITIONS)
+                async for partition in self.core.slices.over(partitions, LOOKS_AT_ONCE)
                 if (state := context.state(partition)) is not None and state.leader != broker_id
             ]
             limit = self.core.config.leader_imbalance_per_broker_percentage
@@ -106,7 +104,7 @@ class LeaderBalance:
         context = self.context
         possible = [
             partition
-            for partition in partitions
+            async for partition in self.core.slices.over(partitions, LOOKS_AT_ONCE)
             if context.is_online(partition, broker_id)
             and not context.assignment(partition).is_being_reassigned
             and (state := context.state(partition)) is not None

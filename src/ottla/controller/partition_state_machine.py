@@ -8,7 +8,11 @@ from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_request_batch import BrokerRequestBatch
-from ottla.controller.controller_context import ControllerContext
+from ottla.controller.controller_context import (
+    LOOKS_AT_ONCE,
+    PARTITIONS_AT_ONCE,
+    ControllerContext,
+)
 from ottla.controller.entity_configs import TOPICS, EntityConfigs
 from ottla.controller.leader_election import (
     Candidates,
@@ -21,6 +25,7 @@ from ottla.controller.statuses import PARTITION_PREDECESSORS, PartitionStatus
 from ottla.controller.stored_states import StoredStates
 from ottla.errors import KafkaError
 from ottla.registry.tree import RegistryFailedError
+from ottla.runtime.scheduler import Slices
 from ottla.structs import LeaderAndIsr, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -39,19 +44,21 @@ class PartitionStateMachine:
         configs: EntityConfigs,
         config: BrokerConfig,
         batch: BrokerRequestBatch,
+        slices: Slices,
     ) -> None:
         self.context = context
         self.states = states
         self.configs = configs
         self.config = config
         self.batch = batch
+        self.slices = slices
         self.unclean_elections = 0
         """How many partitions got a leader that was not in sync."""
 
-    def load(self) -> None:
+    async def load(self) -> None:
         """Set the statuses of all partitions, as a newly elected controller finds them."""
         context = self.context
-        for partition in context.all_partitions():
+        async for partition in self.slices.over(context.all_partitions(), LOOKS_AT_ONCE):
             if context.state(partition) is None:
                 status = PartitionStatus.NEW
             elif context.has_live_leader(partition):
@@ -76,11 +83,14 @@ class PartitionStateMachine:
         self, partitions: Iterable[TopicPartition], elect: LeaderElection
     ) -> list[TopicPartition]:
         """Give each a leader, the first one or the next; returns those that got none."""
-        allowed = self._allowed(partitions, PartitionStatus.ONLINE)
+        failed: list[TopicPartition] = []
         statuses = self.context.partition_statuses
-        new = [each for each in allowed if statuses[each] is PartitionStatus.NEW]
-        others = [each for each in allowed if statuses[each] is not PartitionStatus.NEW]
-        return [*await self._start(new), *await self._elect(others, elect)]
+        async for part in self.slices.parts(partitions, PARTITIONS_AT_ONCE):
+            allowed = self._allowed(part, PartitionStatus.ONLINE)
+            new = [each for each in allowed if statuses[each] is PartitionStatus.NEW]
+            others = [each for each in allowed if statuses[each] is not PartitionStatus.NEW]
+            failed += [*await self._start(new), *await self._elect(others, elect)]
+        return failed
 
     async def bring_back_online(self) -> list[TopicPartition]:
         """Try every partition that has no leader: brokers may have come that can lead."""
@@ -88,7 +98,9 @@ class PartitionStateMachine:
         return await self.bring_online(
             [
                 partition
-                for partition, status in context.partition_statuses.items()
+                async for partition, status in self.slices.over(
+                    context.partition_statuses.items(), 10 * LOOKS_AT_ONCE
+                )
                 if status in (PartitionStatus.NEW, PartitionStatus.OFFLINE)
                 and not context.is_to_be_deleted(partition)
             ],

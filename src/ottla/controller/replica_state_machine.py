@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from itertools import chain, groupby
+from operator import attrgetter
 
 from ottla.controller.broker_request_batch import BrokerRequestBatch
-from ottla.controller.controller_context import ControllerContext, PartitionReplica
+from ottla.controller.controller_context import (
+    LOOKS_AT_ONCE,
+    PARTITIONS_AT_ONCE,
+    ControllerContext,
+    PartitionReplica,
+)
 from ottla.controller.leader_election import without_replica
 from ottla.controller.statuses import REPLICA_PREDECESSORS, ReplicaStatus
 from ottla.controller.stored_states import StoredStates
+from ottla.runtime.scheduler import Slices
 from ottla.structs import LeaderAndIsr, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -19,23 +27,29 @@ class ReplicaStateMachine:
     """The only class that changes the statuses of replicas."""
 
     def __init__(
-        self, context: ControllerContext, states: StoredStates, batch: BrokerRequestBatch
+        self,
+        context: ControllerContext,
+        states: StoredStates,
+        batch: BrokerRequestBatch,
+        slices: Slices,
     ) -> None:
         self.context = context
         self.states = states
         self.batch = batch
+        self.slices = slices
 
-    def load(self) -> None:
+    async def load(self) -> None:
         """Set the statuses of all replicas, as a newly elected controller finds them.
 
         Those on dead brokers get a status that makes a deletion wait for them.
         """
         context = self.context
-        for replica in context.replicas_of(context.all_partitions()):
-            is_online = context.is_online(*replica)
-            context.replica_statuses[replica] = (
-                ReplicaStatus.ONLINE if is_online else ReplicaStatus.DELETION_INELIGIBLE
-            )
+        async for partition in self.slices.over(context.all_partitions(), LOOKS_AT_ONCE):
+            for replica in context.replicas_of((partition,)):
+                is_online = context.is_online(*replica)
+                context.replica_statuses[replica] = (
+                    ReplicaStatus.ONLINE if is_online else ReplicaStatus.DELETION_INELIGIBLE
+                )
 
     def start_new(self, replicas: Iterable[PartitionReplica]) -> None:
         """Create new replicas: they follow the leader, if there is one already."""
@@ -57,7 +71,16 @@ class ReplicaStateMachine:
                 self.batch.add_leader_and_isr((broker_id,), topic_partition)
 
     async def take_offline(self, replicas: Iterable[PartitionReplica]) -> None:
-        """Their brokers are dead or must give them up: they are no longer in sync."""
+        """Their brokers are dead or must give them up: they are no longer in sync.
+
+        Those of one partition come one after the other, and leave the ISR together.
+        """
+        self.batch.add_metadata()
+        together = (list(same) for _, same in groupby(replicas, attrgetter("topic_partition")))
+        async for part in self.slices.parts(together, PARTITIONS_AT_ONCE):
+            await self._take_offline(chain.from_iterable(part))
+
+    async def _take_offline(self, replicas: Iterable[PartitionReplica]) -> None:
         context = self.context
         gone: dict[TopicPartition, list[int]] = {}
         for replica in self._move(replicas, ReplicaStatus.OFFLINE):

@@ -6,10 +6,14 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from ottla.controller.broker_registration import random_uuid
-from ottla.controller.controller_context import TopicContext
+from ottla.controller.controller_context import (
+    LOOKS_AT_ONCE,
+    PARTITIONS_AT_ONCE,
+    TopicContext,
+)
 from ottla.controller.controller_core import ControllerCore
 from ottla.controller.entity_configs import TOPICS
 from ottla.controller.leader_election import elect_offline
@@ -41,8 +45,6 @@ from ottla.structs import NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-PARTITIONS_AT_ONCE: Final = 500
-
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -72,20 +74,22 @@ class TopicChanges:
         await self._read(await core.store.names())
         core.deletion.mark(await self._marked())
         renewed = []
-        for partition, stored in (await core.store.read_states(context.all_partitions())).items():
-            context.set_state(partition, stored.state)
-            leader = context.brokers.get(stored.state.leader)
-            if (
-                leader is not None
-                and leader.epoch > stored.modified_id
-                and not context.is_to_be_deleted(partition)
-            ):
-                renewed.append(partition)
+        async for part in core.slices.parts(context.all_partitions(), LOOKS_AT_ONCE):
+            for partition, stored in (await core.store.read_states(part)).items():
+                context.set_state(partition, stored.state)
+                leader = context.brokers.get(stored.state.leader)
+                if (
+                    leader is not None
+                    and leader.epoch > stored.modified_id
+                    and not context.is_to_be_deleted(partition)
+                ):
+                    renewed.append(partition)
         return renewed
 
     async def tell_of_new(self) -> None:
         """Have brokers read the settings of topics that a predecessor created but did not begin."""
-        for name, topic in list(self.context.topics.items()):
+        known = list(self.context.topics.items())
+        async for name, topic in self.core.slices.over(known, LOOKS_AT_ONCE):
             if not topic.states and name not in self.context.topics_to_delete:
                 await self.core.configs.notify(TOPICS, name)
 
@@ -112,7 +116,7 @@ class TopicChanges:
         for place in range(0, len(known), PARTITIONS_AT_ONCE):
             part = known[place : place + PARTITIONS_AT_ONCE]
             if place:
-                core.batch.send_leader_and_isr()
+                await core.slices.do(core.batch.send_leader_and_isr())
             replicas = self.context.replicas_of(part)
             core.partitions.begin(part)
             core.replicas.start_new(replicas)
@@ -164,7 +168,7 @@ class TopicChanges:
     async def _read(self, names: Iterable[str]) -> list[TopicContext]:
         found = await gather_each(self._read_topic, names)
         topics = [topic for topic in found if topic is not None]
-        for topic in topics:
+        async for topic in self.core.slices.over(topics, PARTITIONS_AT_ONCE):
             self.add(topic)
         return topics
 

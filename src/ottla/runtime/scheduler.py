@@ -312,6 +312,20 @@ class Slices:
                 result: T = end.value
                 return result
 
+    async def do(self, work: Work[T]) -> T:
+        """The result of work, after as many turns as it has pauses."""
+        result = self.begin(work)
+        return await result if isinstance(result, Coroutine) else result
+
+    async def parts(self, items: Iterable[T], most: int) -> AsyncIterator[list[T]]:
+        """The items in lists of at most so many, with a pause between any two of these."""
+        left = iter(items)
+        part = list(islice(left, most))
+        while part:
+            yield part
+            if part := list(islice(left, most)):
+                await self.pause()
+
     async def over(self, items: Iterable[T], most: int) -> AsyncIterator[T]:
         """The items, with a pause after each `most` of them; their source may have changed then."""
         for count, item in enumerate(items):

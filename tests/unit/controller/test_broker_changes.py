@@ -10,6 +10,7 @@ from ottla.controller.requested_topic import RequestedTopic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.znodes import encode_log_dir_event
+from ottla.runtime.scheduler import at_once
 from ottla.structs import NO_LEADER, EndPoint, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -85,9 +86,9 @@ def test_nothing_of_an_event_whose_orders_fail_is_sent_with_the_next(world, monk
     with monkeypatch.context() as patch:
         patch.setattr(world.orders, "leader_and_isr", broken)
         with pytest.raises(ValueError, match="a bug"):
-            batch.send()
+            at_once(batch.send())
     world.orders.order.clear()
-    batch.send()
+    at_once(batch.send())
 
     assert world.orders.order == []
 

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.controller.controller_context import PartitionReplica
 from ottla.controller.requested_topic import RequestedTopic
+from ottla.runtime.scheduler import at_once
 from ottla.structs import NO_EPOCH, BrokerEndPoints, EndPoint, Node, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -32,7 +33,7 @@ class Orders:
         self.world.orders.order.clear()
         self.world.orders.metadata.clear()
         self.world.orders.stopped.clear()
-        self.batch.send()
+        at_once(self.batch.send())
         sent = list(self.world.orders.order)
         self.world.settle()  # answers of brokers queue events
         return sent

@@ -15,6 +15,7 @@ from ottla.controller.statuses import PartitionStatus, ReplicaStatus
 from ottla.registry import paths
 from ottla.registry.tree import create_or_set
 from ottla.registry.znodes import TopicNode
+from ottla.runtime.scheduler import at_once
 from ottla.structs import NO_LEADER, TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -80,7 +81,7 @@ def test_replicas_that_are_lost_leave_the_isr_and_the_others_are_told(world):
     world.orders.metadata.clear()
     machine = core(world).replicas
     world.run(machine.take_offline([PartitionReplica(T0, 1)]))
-    core(world).batch.send()
+    at_once(core(world).batch.send())
     world.settle()
 
     assert world.state(T0).isr == (0,)
@@ -95,7 +96,7 @@ def test_replica_that_is_lost_and_not_in_sync_is_told_to_clients_all_the_same(wo
     version = world.state(T0).version
     world.orders.metadata.clear()
     world.run(core(world).replicas.take_offline([PartitionReplica(T0, 1)]))
-    core(world).batch.send()
+    at_once(core(world).batch.send())
     world.settle()
 
     assert world.state(T0).version == version
@@ -109,7 +110,7 @@ def test_new_replica_of_a_partition_that_is_led_follows_at_once(world):
     del context.replica_statuses[replica]
     world.orders.leader_and_isr_calls.clear()
     core(world).replicas.start_new([replica, other])
-    core(world).batch.send()
+    at_once(core(world).batch.send())
     world.settle()
 
     assert [

@@ -323,6 +323,25 @@ def test_items_are_given_with_a_pause_after_each_slice() -> None:
     assert slices.is_idle
 
 
+def test_parts_have_a_pause_between_them_alone() -> None:
+    """One part is done in the same turn."""
+    slices = Slices()
+
+    async def play(count: int) -> tuple[list[list[int]], int]:
+        async def collect() -> list[list[int]]:
+            return [part async for part in slices.parts(range(count), 2)]
+
+        turns, task = 0, asyncio.ensure_future(collect())
+        while not task.done():
+            await asyncio.sleep(0)
+            turns += 1
+        return task.result(), turns
+
+    assert asyncio.run(play(0)) == ([], 1)
+    assert asyncio.run(play(2)) == ([[0, 1]], 1)
+    assert asyncio.run(play(5)) == ([[0, 1], [2, 3], [4]], 5)
+
+
 def test_memory_is_freed_in_slices(monkeypatch) -> None:
     """Of many maps, however much each of them holds."""
     monkeypatch.setattr(scheduler, "FREED_AT_ONCE", 3)

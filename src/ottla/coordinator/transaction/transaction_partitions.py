@@ -19,7 +19,7 @@ SHOWN: Final = 10
 class TransactionPartitions(Set[TopicPartition]):
     """Partitions by topic, each topic also as a record of the log has it.
 
-    Invariant: nothing in it changes. What is made of it by an addition shares all topics but those
+    Invariant: nothing in it changes. The set that an addition makes shares all topics but those
     that were added to, so that a hundred thousand partitions are neither sorted nor encoded again.
     """
 
