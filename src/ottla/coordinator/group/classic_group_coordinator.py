@@ -32,6 +32,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
 from ottla.coordinator.group.group import Committer
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
+from ottla.coordinator.group.group_records import group_batch
 from ottla.coordinator.group.member_metadata import (
     UNKNOWN_MEMBER_ID,
     MemberMetadata,
@@ -50,6 +51,7 @@ from ottla.protocol.group import (
     SyncGroupResponse,
 )
 from ottla.runtime import Runtime
+from ottla.runtime.scheduler import Work
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -77,6 +79,7 @@ class ClassicGroupCoordinator(MemberRequests[ClassicGroup]):
         manager: GroupMetadataManager,
         rebalancer: Rebalancer,
     ) -> None:
+        self._runtime = runtime
         self._random = runtime.random
         self._config = config
         self._manager = manager
@@ -355,28 +358,37 @@ class ClassicGroupCoordinator(MemberRequests[ClassicGroup]):
             self._store_assignment(group, request)
 
     def _store_assignment(self, group: ClassicGroup, request: SyncGroupRequest) -> None:
-        """Members that the leader left out get nothing; unknown member ids are not stored."""
+        """Members that the leader left out get nothing; unknown member ids are not stored.
+
+        The record of a large group is made in slices, and not written if the next rebalance has
+        begun in a pause: that has answered the members that wait.
+        """
         group.assigned_generation_id = group.generation_id
         assignment = dict.fromkeys(group.members, b"")
         for part in request.assignments:
             if part.member_id in assignment:
                 assignment[part.member_id] = bytes(part.assignment)
 
+        def is_current() -> bool:
+            is_completing = group.is_in(GroupState.COMPLETING_REBALANCE)
+            return is_completing and group.generation_id == request.generation_id
+
+        def store() -> Work[None]:
+            batch = yield from group_batch(group, assignment, self._runtime.clock.now_ms())
+            if is_current():
+                self._manager.store_group(group, assignment, on_stored, batch)
+
         def on_stored(error: ErrorCode) -> None:
             # Another rebalance may have begun while the write was under way.
-            is_current = (
-                group.is_in(GroupState.COMPLETING_REBALANCE)
-                and group.generation_id == request.generation_id
-            )
-            if is_current and error:
+            if is_current() and error:
                 self._rebalancer.refuse_assignment(group, error)
                 self._rebalancer.maybe_prepare_rebalance(
                     group, f"the assignment could not be stored: {error.name}"
                 )
-            elif is_current:
+            elif is_current():
                 self._rebalancer.assign(group, assignment)
 
-        self._manager.store_group(group, assignment, on_stored)
+        self._runtime.begin(store(), "store the assignment of a large group")
 
     def _leave(self, group: ClassicGroup, identity: MemberIdentity) -> ErrorCode:
         """An administrator names a static member by its instance id alone (KIP-345)."""

@@ -4,7 +4,7 @@ import pytest
 from consumer_group_world import ConsumerWorld
 from group_world import COMPLETING, STABLE, World
 
-from ottla.coordinator.group import member_answers, rebalancer
+from ottla.coordinator.group import group_records, member_answers, rebalancer
 from ottla.coordinator.group.consumer import consumer_rebalancer
 from ottla.errors import ErrorCode
 from ottla.runtime import Runtime
@@ -86,6 +86,7 @@ def test_instance_that_is_replaced_in_a_pause_waits_for_the_log(world, works, er
     leader = joins[0].value.member_id
     ids = list(world.group().members)
     world.sync(leader, 1, {each: each.encode() for each in ids})
+    at_once(works[0])
     assert world.state is STABLE
     world.log.hold, world.log.error = True, error
     back = world.join(instance="i4")
@@ -108,6 +109,7 @@ def test_members_of_a_large_group_get_their_assignments_in_slices(world, works, 
     ids = [each.value.member_id for each in joins]
     syncs = [world.sync(each, 1) for each in ids[1:]]
     syncs.append(world.sync(ids[0], 1, {each: each.encode() for each in ids}))
+    at_once(works.pop(0))
     (work,) = works
     works.clear()
     next(work)
@@ -130,6 +132,49 @@ def test_members_of_a_large_group_get_their_assignments_in_slices(world, works, 
     assert found == (expected - gone) | ({b""} if gone else set())
     if meanwhile == "rebalance":
         assert newer.is_open
+
+
+@pytest.mark.usefixtures("core_source")
+@pytest.mark.parametrize("place", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "meanwhile", ["nothing", "sync", "leave", "rebalance", "newcomer", "unload"]
+)
+def test_record_of_a_large_group_is_made_in_slices(world, works, monkeypatch, meanwhile, place):
+    """It is written unless another rebalance has begun in a pause; nobody waits for ever."""
+    monkeypatch.setattr(group_records, "MEMBERS_IN_A_SLICE", SLICE)
+    joins = [world.join() for _ in range(5)]
+    world.end_initial_delay()
+    at_once(works.pop())
+    ids = [each.value.member_id for each in joins]
+    syncs = [world.sync(each, 1) for each in ids[1:]]
+    syncs.append(world.sync(ids[0], 1, {each: each.encode() for each in ids}))
+    (work,) = works
+    works.clear()
+    for _ in range(place):
+        next(work)
+    before = len(world.log.partitions[0])
+    if meanwhile == "sync":
+        syncs[-1] = world.sync(ids[0], 1, dict.fromkeys(ids, b"other"))
+    elif meanwhile == "leave":
+        world.leave(ids[4])
+    elif meanwhile == "rebalance":
+        world.join(ids[4], protocols=OTHER)
+    elif meanwhile == "newcomer":
+        world.join()
+    elif meanwhile == "unload":
+        world.coordinator.on_resignation(0)
+    at_once(work)
+    while works:
+        at_once(works.pop(0))
+
+    is_written = meanwhile in ("nothing", "sync")
+    assert len(world.log.partitions[0]) == before + is_written
+    assert not any(each.is_open for each in syncs)
+    if is_written:
+        assert [each.value.assignment.decode() for each in syncs] == [*ids[1:], ids[0]]
+        assert world.coordinator.manager.differences(0) == []
+    else:
+        assert all(each.error for each in syncs)
 
 
 def test_line_of_the_log_names_some_of_very_many_members(world, caplog):
