@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 import ottla
 from ottla.clients.producer.partitioner import partition_for_key
 from ottla.pipelines.patient_query import PatientQuery
+from ottla.spark.exactly_once import into_topics
 
 pytestmark = pytest.mark.spark
 
@@ -49,6 +50,12 @@ def read(broker, *topics):
         while any(consumer.position(each) < ends[each] for each in partitions):
             records += consumer.poll(1)
     return records
+
+
+def wait_for(query):
+    """Until it has ended, however often it is started again."""
+    while not query.wait(WAIT_S):
+        pass
 
 
 def expected(number):
@@ -128,9 +135,7 @@ def test_stream_is_copied_over_restarts(spark, broker, topics, tmp_path, exactly
         sink = sink.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
         # A thread with a new connection to the JVM has no session there.
         spark._jvm.org.apache.spark.sql.classic.SparkSession.clearActiveSession()
-        query = PatientQuery(sink)
-        while not query.wait(WAIT_S):
-            pass
+        wait_for(PatientQuery(sink))
 
     for first in (0, 100):
         numbers = spark.range(first, first + 100, 1, 1).selectExpr("concat(id) as value")
@@ -139,6 +144,39 @@ def test_stream_is_copied_over_restarts(spark, broker, topics, tmp_path, exactly
 
     found = sorted(int(record.value) for record in read(broker, target))
     assert found == list(range(200))
+
+
+@pytest.mark.parametrize("way", ["sink", "foreachBatch"])
+def test_batch_that_fails_leaves_nothing_open(spark, broker, topics, tmp_path, way):
+    """Readers of what is committed would wait for a complete task of it, for a quarter of an hour.
+
+    Two tasks run at a time, and it is the third and the fourth that fail.
+    """
+    source, target = topics
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+    numbers = spark.range(0, 20, 1, 1).selectExpr("concat(id) value", "id % 2 partition")
+    write(numbers, broker, topic=source)
+
+    def poison(batches):
+        for batch in batches:
+            if batch.column("partition")[0].as_py():
+                raise ValueError("poison")
+            yield batch.select(["value"])
+
+    rows = spark.readStream.format("ottla").options(**options, subscribe=source)
+    rows = rows.options(startingOffsets="earliest", minPartitions=4).load()
+    query = rows.mapInArrow(poison, "value binary").writeStream.outputMode("append")
+    query = query.option("checkpointLocation", str(tmp_path))
+    more = {"topic": target, "transactionalIdPrefix": target}
+    mode = "append" if way == "sink" else "update"
+    spark._jvm.org.apache.spark.sql.classic.SparkSession.clearActiveSession()
+    running = PatientQuery(into_topics(query, mode, {**options, **more}))
+    with pytest.raises(PySparkException, match="poison"):
+        wait_for(running)
+
+    with ottla.Admin(broker.bootstrap_servers) as admin:
+        names = [each.transactional_id for each in admin.list_transactions(["Ongoing"])]
+    assert [name for name in names if name.startswith(target)] == []
 
 
 def test_aggregate_of_the_page_is_written_back(spark, broker, topics, tmp_path):

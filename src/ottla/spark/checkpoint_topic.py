@@ -283,7 +283,7 @@ class CheckpointedBatches(ExactlyOnceBatches):
     def _announce(self) -> None:
         """Write the query's id to the topic, before its first batch; an error if there is another.
 
-        From then on whoever begins knows the id, and fences the others under it.
+        From then on each instance that begins knows the id, and fences the others under it.
         """
         metadata = self.folder / METADATA
         query_id = str(json.loads(metadata.read_text(encoding="utf-8"))["id"])

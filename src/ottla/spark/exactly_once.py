@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
     from ottla.clients.producer.transactions import PreparedTransaction
 
+QUERY_ID: Final = "sql.streaming.queryId"
+RUN_ID: Final = "spark.jobGroup.id"
+"""Local properties of Spark, which groups the jobs of a query by the id of its run."""
 DECISION_TIMEOUT_MS = 10_000
 """A driver that dies while it decides leaves a transaction open for no longer than this."""
 
@@ -60,12 +63,11 @@ class TaskAttempt(NamedTuple):
 
         context = TaskContext.get()
         assert context is not None, "not in a task"
-        query_id = context.getLocalProperty("sql.streaming.queryId")
+        query_id = context.getLocalProperty(QUERY_ID)
         batch_id = context.getLocalProperty("streaming.sql.batchId")
         assert query_id is not None, "not in a streaming query"
         assert batch_id is not None, "not in a micro-batch"
-        # Spark groups the jobs of a query by the id of its run.
-        run_id = context.getLocalProperty("spark.jobGroup.id") or f"task{context.taskAttemptId()}"
+        run_id = context.getLocalProperty(RUN_ID) or f"task{context.taskAttemptId()}"
         return cls(query_id, run_id, int(batch_id), context.partitionId(), context.attemptNumber())
 
 
@@ -246,6 +248,10 @@ class BatchCommitter:
             left = [each for each in left if each not in newest.transactions]
         producers.completer(self._settings).complete(left, commit=False)
 
+    def abort_run(self, run_id: str) -> None:
+        """Abort all transactions that tasks of a run have left open: their batch has failed."""
+        self._abort_leftovers(f"{self._sink_id}-{run_id[:8]}-")
+
     def _take_over(self) -> BatchDecision | None:
         """Become the only decider: commits or aborts an earlier driver's open decision."""
         if self._producer is None:
@@ -385,10 +391,27 @@ class ExactlyOnceBatches:
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """Write and commit a batch; runs in the driver."""
         check_schema(batch.schema, self.options)
-        messages = self._in_tasks(batch).collect()
+        try:
+            messages = self._in_tasks(batch).collect()
+        except BaseException:
+            self._abort_attempts(batch)
+            raise
         prepared: list[Prepared] = [pickle.loads(bytes(row[0])) for row in messages]
         if prepared:  # a batch without tasks has no rows
             self._commit(batch_id, prepared)
+
+    def _abort_attempts(self, batch: Any) -> None:
+        """Abort the transactions of complete tasks, as Spark has it done for its own sinks.
+
+        Readers of the topics would wait for them until a query that does not come is begun again.
+        """
+        if not hasattr(batch, "_jdf"):
+            return  # a client of Spark Connect is told nothing of the run
+        context = batch.sparkSession.sparkContext
+        query_id, run_id = map(context.getLocalProperty, (QUERY_ID, RUN_ID))
+        if query_id is not None and run_id is not None:
+            sink_id = sink_id_of(self.options, query_id)
+            batch_committer(sink_id, self.options.client).abort_run(run_id)
 
     def _in_tasks(self, batch: Any) -> Any:
         """As `batch.mapInArrow`, which would tell Spark of the same function for each batch."""

@@ -169,5 +169,5 @@ class Handover(RebalanceListener):
         self._consumer.pause(partitions)
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Stop the queries before the group goes on without them."""
+        """Stop the queries before other instances have them."""
         self._instance.release([each.topic for each in partitions])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ottla.runtime import SystemClock
+from ottla.spark.exactly_once import QUERY_ID
 from ottla.spark.source import NEWEST_TIME, RecordOrder
 from ottla.warehouse.data_files import write_files
 from ottla.warehouse.delta import (
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from deltalake.table import TableMerger
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
-
-QUERY_ID = "sql.streaming.queryId"
 
 
 @dataclass(slots=True)
