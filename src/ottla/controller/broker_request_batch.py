@@ -1,8 +1,8 @@
-"""The requests of one event of the controller: at most one of each kind to each broker."""
+"""The requests of one event of the controller: one of each kind to each broker, or a few."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -18,9 +18,12 @@ from ottla.structs import (
     PartitionState,
     StopReplicaPartition,
     TopicPartition,
+    by_topic,
 )
 
 STATES_IN_A_SLICE: Final = 1_500
+STATES_IN_A_REQUEST: Final = 2_000
+"""But for all metadata at once: a request is made, encoded, read and answered in one step."""
 
 OnBrokerAnswer = Callable[[int, Mapping[TopicPartition, ErrorCode]], object]
 
@@ -107,15 +110,19 @@ class BrokerRequestBatch:
         # An answer only queues an event of its own: nothing is added to the batch meanwhile.
         by_broker, self._leader_and_isr, self._made = self._leader_and_isr, {}, {}
         for broker_id, partitions in sorted(by_broker.items()):
-            states = yield from self._states(partitions.items())
-            if states and not self.is_over:
-                self.orders.leader_and_isr(
-                    self.context.epoch,
-                    broker_id,
-                    states,
-                    self._leader_nodes(states),
-                    partial(self._on_leader_and_isr, broker_id),
-                )
+            known = yield from self._states(partitions.items())
+            for place in range(0, len(known), STATES_IN_A_REQUEST):
+                states = known[place : place + STATES_IN_A_REQUEST]
+                if place:
+                    yield
+                if not self.is_over:
+                    self.orders.leader_and_isr(
+                        self.context.epoch,
+                        broker_id,
+                        states,
+                        self._leader_nodes(states),
+                        partial(self._on_leader_and_isr, broker_id),
+                    )
 
     def _leader_nodes(self, states: Iterable[PartitionState]) -> list[Node]:
         """Where the leaders are reached by other brokers."""
@@ -132,17 +139,21 @@ class BrokerRequestBatch:
             return
         brokers = list(self.context.brokers.values())
         deleted = list(self._deleted_topics)
-        changed = yield from self._told(self._metadata)
+        changed = in_parts((yield from self._told(self._metadata)))
         all_partitions = self.context.all_partitions() if self._full_metadata else ()
         full = yield from self._told(all_partitions)
         for broker_id in self.context.brokers:
             is_full = broker_id in self._full_metadata
-            if (self._tells_all or is_full) and not self.is_over:
-                states = full if is_full else changed
-                # With unreadable topics, brokers must not take an unnamed topic for deleted.
-                says_all = is_full and not self.context.unreadable
-                update = MetadataUpdate(states, brokers, deleted, says_all)
-                self.orders.update_metadata(self.context.epoch, broker_id, update)
+            if not (self._tells_all or is_full):
+                continue
+            # With unreadable topics, brokers must not take an unnamed topic for deleted.
+            says_all = is_full and not self.context.unreadable
+            for number, states in enumerate([full] if is_full else changed):
+                if number:
+                    yield
+                if not self.is_over:
+                    update = MetadataUpdate(states, brokers, [] if number else deleted, says_all)
+                    self.orders.update_metadata(self.context.epoch, broker_id, update)
 
     def _told(self, partitions: Iterable[TopicPartition]) -> Work[list[PartitionState]]:
         """The states; a topic that is being deleted has none, it is sent by name (as deleted)."""
@@ -165,14 +176,18 @@ class BrokerRequestBatch:
 
     def _send_stop_replica(self) -> Work[None]:
         for broker_id, partitions in sorted(self._stop.items()):
-            stopped = []
-            for topic_partition, delete in partitions.items():
-                epoch = self._stop_epoch(topic_partition)
-                stopped.append(StopReplicaPartition(topic_partition, epoch, delete))
-                if not len(stopped) % STATES_IN_A_SLICE:
+            known = list(partitions.items())
+            for place in range(0, len(known), STATES_IN_A_REQUEST):
+                if place:
                     yield
-            if stopped and not self.is_over:
-                on_answer = partial(self._on_stopped, broker_id, dict(partitions))
+                some = dict(known[place : place + STATES_IN_A_REQUEST])
+                stopped = [
+                    StopReplicaPartition(each, self._stop_epoch(each), delete)
+                    for each, delete in some.items()
+                ]
+                if self.is_over:
+                    return
+                on_answer = partial(self._on_stopped, broker_id, some)
                 self.orders.stop_replica(self.context.epoch, broker_id, stopped, on_answer)
 
     def _stop_epoch(self, topic_partition: TopicPartition) -> int:
@@ -194,3 +209,15 @@ class BrokerRequestBatch:
         }
         if deleted:
             self._on_deleted(broker_id, deleted)
+
+
+def in_parts(states: Sequence[PartitionState]) -> list[Sequence[PartitionState]]:
+    """The states for one request each; a topic is in one of them, so that none is seen in part."""
+    if len(states) <= STATES_IN_A_REQUEST:
+        return [states]
+    parts: list[list[PartitionState]] = [[]]
+    for topic in by_topic((state.topic_partition.topic, state) for state in states).values():
+        if parts[-1] and len(parts[-1]) + len(topic) > STATES_IN_A_REQUEST:
+            parts.append([])
+        parts[-1] += topic
+    return list(parts)

@@ -12,10 +12,19 @@ import pytest
 from controller_world import ControllerWorld
 
 from ottla.controller.broker_registration import register_broker
+from ottla.controller.broker_request_batch import STATES_IN_A_REQUEST, in_parts
 from ottla.controller.requested_topic import RequestedTopic
 from ottla.registry import paths
 from ottla.registry.znodes import decode_partition_state
-from ottla.structs import NO_EPOCH, ElectionType, EndPoint
+from ottla.structs import (
+    NO_EPOCH,
+    NO_UUID,
+    ElectionType,
+    EndPoint,
+    LeaderAndIsr,
+    PartitionState,
+    TopicPartition,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,6 +110,8 @@ def test_no_event_has_a_long_step(world):
 
     assert max(steps.values()) < MOST_CALLS, steps
     check(world)
+    told = [states for _, states in world.orders.leader_and_isr_calls]
+    assert max(map(len, told)) == STATES_IN_A_REQUEST  # a broker has 3,000 replicas
 
 
 def resign_and_stand(world: ControllerWorld) -> None:
@@ -185,6 +196,24 @@ class Story:
             await asyncio.gather(request, return_exceptions=True)
 
         self.world.runtime.scheduler.spawn(ask(), "request")
+
+
+@pytest.mark.parametrize("sizes", [[], [1], [1999, 1], [1999, 2], [5000], [3, 5000, 2, 1000, 1500]])
+def test_parts_of_a_change_have_whole_topics(sizes):
+    """Of any order of its partitions; a topic that is larger than a part is one by itself."""
+    states = [
+        PartitionState(TopicPartition(f"t{n}", index), NO_UUID, 1, LeaderAndIsr(1, 0, (1,)), (1,))
+        for n, size in enumerate(sizes)
+        for index in range(size)
+    ]
+    random.Random(7).shuffle(states)
+    parts = in_parts(states)
+
+    assert sorted(each for part in parts for each in part) == sorted(states)
+    topics = [{each.topic_partition.topic for each in part} for part in parts]
+    assert sum(map(len, topics)) == len(sizes)
+    for part, names in zip(parts, topics, strict=True):
+        assert len(part) <= STATES_IN_A_REQUEST or len(names) == 1
 
 
 @pytest.mark.parametrize("seed", range(4))
