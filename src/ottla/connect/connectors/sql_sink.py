@@ -29,9 +29,12 @@ from ottla.connect.connectors.databases import Handling, reflected
 from ottla.connect.connectors.sql import EXTRA, DatabaseSettings, opened
 from ottla.connect.data import DataError, SinkRecord, shown
 from ottla.errors import ConfigError
+from ottla.structs import TopicPartition
 
 INSERT: Final = "insert"
 UPSERT: Final = "upsert"
+Origin = tuple[str, int, int]
+"""The topic, the partition and the offset that a record has in Kafka."""
 KEYS_AT_ONCE: Final = 500
 """Keys of one question: databases limit the values of a statement."""
 
@@ -79,7 +82,11 @@ class Row(NamedTuple):
 
 
 class SqlSink(SinkConnector):
-    """Writes records as rows. A batch is one transaction."""
+    """Writes records as rows. A batch is one transaction.
+
+    Where records of a batch are at fault the others are committed in parts. `_written` has the
+    places of these while the rest of their batch waits for the database: they come again with it.
+    """
 
     Settings = SqlSinkSettings
     settings: SqlSinkSettings
@@ -95,6 +102,11 @@ class SqlSink(SinkConnector):
             self._sql, self.settings.url, handling, is_writer=True
         )
         self._tables: dict[str, Any] = {}
+        self._written: set[Origin] = set()
+
+    def close(self, partitions: Collection[TopicPartition]) -> None:
+        gone = set(partitions)
+        self._written = {each for each in self._written if TopicPartition(*each[:2]) not in gone}
 
     def stop(self) -> None:
         if self._engine is not None:
@@ -105,6 +117,8 @@ class SqlSink(SinkConnector):
 
         The tables are described again before a record is held to be at fault: columns come and go.
         """
+        if self._written:
+            records = [record for record in records if _origin(record) not in self._written]
         try:
             self._write(records)
         except Exception as error:  # of whatever type: it may be a record's own
@@ -115,6 +129,7 @@ class SqlSink(SinkConnector):
             for record in records:
                 if id(record) in faults:
                     self.context.report(record, faults[id(record)])
+        self._written.clear()
 
     def _that_make_rows(
         self, records: Sequence[SinkRecord], faults: dict[int, Exception]
@@ -140,6 +155,7 @@ class SqlSink(SinkConnector):
         while records:
             try:
                 self._write(records)
+                self._written.update(map(_origin, records))
                 return
             except Exception as error:
                 self._raise_of_system(error)
@@ -320,6 +336,10 @@ class SqlSink(SinkConnector):
         table = self._sql.Table(bare, self._sql.MetaData(), *columns, schema=namespace or None)
         table.create(self._engine, checkfirst=True)
         return table
+
+
+def _origin(record: SinkRecord) -> Origin:
+    return record.original_topic, record.original_partition, record.offset
 
 
 def _fields(value: Any, record: SinkRecord) -> dict[str, Any]:

@@ -278,6 +278,41 @@ def test_an_error_of_the_database_is_nobodys(database, sink):
     assert not reported
 
 
+@pytest.mark.parametrize("parts", range(3))
+@pytest.mark.parametrize("mode", ["insert", "upsert"])
+def test_rows_beside_bad_ones_are_there_once_whenever_the_database_goes(
+    database, sink, monkeypatch, mode, parts
+):
+    """Another connection locks it after so many transactions of a batch with two bad records."""
+    database("CREATE TABLE people (id INTEGER, name TEXT NOT NULL)")
+    more = UPSERT if mode == "upsert" else {}
+    writer, reported = sink(url=f"{database.url}?timeout=0", **more)
+    records = [record(n, {"id": n, "name": None if n in (3, 6) else "x"}) for n in range(10)]
+    path = database.url.removeprefix("sqlite:///")
+    write, committed = writer._write, []
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+
+        def write_until_it_is_locked(some):
+            if len(committed) == parts:
+                other.execute("BEGIN EXCLUSIVE")
+            write(some)
+            committed.append(some)
+
+        monkeypatch.setattr(writer, "_write", write_until_it_is_locked)
+        with pytest.raises(TryAgainError, match="locked"):
+            writer.put(records)
+        other.execute("ROLLBACK")
+    monkeypatch.setattr(writer, "_write", write)
+    assert not reported
+    writer.put(records)
+
+    assert sorted(database("SELECT id FROM people")) == [(n,) for n in range(10) if n not in (3, 6)]
+    assert [offset for offset, _ in reported] == [3, 6]
+    writer.put([record(n, {"id": n, "name": "x"}) for n in range(10, 12)])
+    assert len(database("SELECT id FROM people")) == 10
+
+
 def test_a_deletion_from_a_table_that_is_not_made_yet(database, sink):
     """There is nothing to delete; a record without a schema makes no table, and says so."""
     writer, reported = sink(**UPSERT)
