@@ -151,9 +151,7 @@ class ExactlyOnceSourceTask(WorkerSourceTask):
         """Send a whole batch, or break the transaction; end it where it is due."""
         for record in records:
             self._begin()
-            if isinstance(record, SourceBatch):
-                self._send_batch(record)
-            elif not self._send(record):
+            if not self._send(record):
                 self._is_broken = True
                 return
         if self._boundary == POLL:

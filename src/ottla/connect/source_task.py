@@ -365,10 +365,7 @@ class WorkerSourceTask(WorkerTask):
     def send_all(self, records: Sequence[SourceRecord | SourceBatch]) -> None:
         """Convert and send, in order."""
         for record in records:
-            if isinstance(record, SourceBatch):
-                self._send_batch(record)
-            else:
-                self._send(record)
+            self._send(record)
             if self.is_stopping:
                 return  # what is left comes again from the stored offset
 
@@ -388,10 +385,14 @@ class WorkerSourceTask(WorkerTask):
             where = f"connector {self.id.connector}, task {self.id.task}"
             raise DataError(f"{where}: {error.message}") from error
 
-    def _send(self, record: SourceRecord) -> bool:
+    def _send(self, record: SourceRecord | SourceBatch) -> bool:
         """Whether it is on its way, or dropped; not if the task is to stop before."""
         self._check_place(record)
         sent = self.pending.add(record)
+        if isinstance(record, SourceBatch):
+            self.pending.are_alike = False
+            self._note_more(record.content.record_count - 1)
+            return self._send_until_taken(sent, record)
         encoded = None
         if record.error is not None:
             self._report_unread(record, record.error)
@@ -404,38 +405,48 @@ class WorkerSourceTask(WorkerTask):
             self.pending.are_alike = False
             sent.arrived(None, None)
             return True
-        assert self.producer is not None, "started"
+        return self._send_until_taken(sent, encoded)
+
+    def _send_until_taken(self, sent: SentRecord, content: Encoded | SourceBatch) -> bool:
+        """Have the producer take it, however long it has no room; False if the task is to stop."""
         said = ""
         while True:
             try:
-                self._topics_made.ensure(encoded.topic)
-                _check_partition(encoded.partition)
-                self.producer.send(
-                    encoded.topic,
-                    encoded.value,
-                    key=encoded.key,
-                    headers=encoded.headers,
-                    partition=encoded.partition,
-                    timestamp_ms=encoded.timestamp_ms,
-                    on_delivery=sent.arrived,
-                )
+                self._topics_made.ensure(content.topic)
+                self._hand_over(sent, content)
             except KafkaError as error:
-                if not error.retriable or self._lacks_partition(encoded, error):
+                if not error.retriable or self._lacks_partition(content, error):
                     sent.arrived(None, error)
                     return True
                 if said != error.message:  # it is tried ten times a second
                     said = error.message
-                    logger.warning("%s: sending to %s: %s", self.id, encoded.topic, error)
+                    logger.warning("%s: sending to %s: %s", self.id, content.topic, error)
                 if self.wait(SEND_RETRY_S):
                     self.pending.remove_last(sent)
                     return False
             else:
-                self.note_topic(encoded.topic)
+                self.note_topic(content.topic)
                 return True
 
-    def _lacks_partition(self, record: Encoded, error: KafkaError) -> bool:
+    def _hand_over(self, sent: SentRecord, content: Encoded | SourceBatch) -> None:
+        assert self.producer is not None, "started"
+        if isinstance(content, SourceBatch):
+            sent.batch = self.producer.send_encoded(content.topic, content.content)
+            return
+        _check_partition(content.partition)
+        self.producer.send(
+            content.topic,
+            content.value,
+            key=content.key,
+            headers=content.headers,
+            partition=content.partition,
+            timestamp_ms=content.timestamp_ms,
+            on_delivery=sent.arrived,
+        )
+
+    def _lacks_partition(self, record: Encoded | SourceBatch, error: KafkaError) -> bool:
         """Whether the record's partition is not there, also after a while: it might be added."""
-        partition = record.partition
+        partition = (record.content if isinstance(record, SourceBatch) else record).partition
         if partition is None or error.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return False
         assert self.producer is not None, "started"
@@ -485,16 +496,6 @@ class WorkerSourceTask(WorkerTask):
         self._turn += 1
         partition = partitions[self._turn % len(partitions)]
         return EncodedRecords(partition, len(converted), payload, now_ms, now_ms)
-
-    def _send_batch(self, record: SourceBatch) -> None:
-        self._check_place(record)
-        assert self.producer is not None, "started"
-        self._topics_made.ensure(record.topic)
-        self.pending.are_alike = False
-        self._note_more(record.content.record_count - 1)
-        sent = self.pending.add(record)
-        sent.batch = self.producer.send_encoded(record.topic, record.content)
-        self.note_topic(record.topic)
 
     def check_arrivals(self) -> None:
         """Tell the source what has arrived; raise, or skip, what never will."""

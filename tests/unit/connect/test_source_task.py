@@ -1,0 +1,54 @@
+"""A task of a source while no broker takes what it sends."""
+
+from __future__ import annotations
+
+import pytest
+from connect_kit import ask, standalone, state_of
+
+from ottla.testing import InProcessBroker, wait_until
+
+LINES = 20_000
+WAYS = {
+    "whole batches": {},
+    "record by record": {"producer.override.max.request.size": "1048576"},
+}
+
+
+@pytest.fixture
+def broker():
+    """A broker of the test's own, which is stopped and started."""
+    with InProcessBroker() as running:
+        yield running
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_full_buffer_is_waited_out(broker, tmp_path, caplog, way):
+    """An outage that is longer than max.block.ms, with more to send than the buffer holds."""
+    path = tmp_path / "lines"
+    config = {
+        "connector.class": "FileStreamSource",
+        "file": str(path),
+        "topic": "t",
+        "producer.override.max.block.ms": "100",
+        "producer.override.buffer.memory": "300000",
+    }
+    broker.create_topic("t")
+    settings = {"connector_client_config_override_policy": "All"}
+    with standalone(broker, tmp_path, **settings) as worker:
+        path.write_text("first\n")
+        ask(worker, "PUT", "/connectors/c/config", config | WAYS[way])
+        broker.wait_for_records("t", 1)
+        broker.stop()
+        expected = [f"{number:0100}" for number in range(LINES)]
+        with path.open("a") as file:
+            file.writelines(f"{line}\n" for line in expected)
+        wait_until(
+            lambda: "c-0: sending to t: " in caplog.text,
+            "a full buffer",
+            seen=lambda: state_of(worker, "c"),
+        )
+        broker.start()
+        found = broker.wait_for_records("t", LINES + 1)
+
+        assert [record.value.decode() for record in found] == ["first", *expected]
+        assert state_of(worker, "c") == ("RUNNING", "RUNNING")
