@@ -10,6 +10,7 @@ that were read last stay in force: nothing is newly denied, and nothing newly al
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Iterable, Sequence, Set
@@ -28,7 +29,7 @@ from ottla.registry.tree import (
 )
 from ottla.registry.znodes import unreadable
 from ottla.runtime import Runtime
-from ottla.runtime.scheduler import gather_each, pause
+from ottla.runtime.scheduler import Work, gather_each, pause
 from ottla.security.acls import (
     AccessControlEntry,
     AclBinding,
@@ -75,22 +76,25 @@ def acl_path(pattern: ResourcePattern) -> str:
     return f"{ROOTS[pattern.pattern_type]}/{pattern.type.title}/{pattern.name}"
 
 
-def encode_acls(entries: Iterable[AccessControlEntry]) -> bytes:
-    """The node of one pattern, as Kafka writes it."""
-    acls = [
-        {
-            "principal": entry.principal,
-            "permissionType": entry.permission.title,
-            "host": entry.host,
-            "operation": entry.operation.title,
-        }
-        for entry in sorted(entries)
-    ]
+def encode_acls(entries: Iterable[AccessControlEntry]) -> Work[bytes]:
+    """The node of one pattern, as Kafka writes it; there may be thousands of principals."""
+    acls: list[dict[str, str]] = []
+    for entry in sorted(entries):
+        acls.append(
+            {
+                "principal": entry.principal,
+                "permissionType": entry.permission.title,
+                "host": entry.host,
+                "operation": entry.operation.title,
+            }
+        )
+        if not len(acls) % SLICE_BINDINGS:
+            yield
     return _json({"acls": acls, "version": VERSION})
 
 
-def decode_acls(path: str, data: bytes) -> Entries:
-    """The ACLs of a node; an empty node has none.
+def decode_acls(path: str, data: bytes) -> Work[Entries]:
+    """The ACLs of a node, in slices; an empty node has none.
 
     Raises:
         KafkaError: the node is no JSON of ACLs, or of a version that is not known.
@@ -101,7 +105,12 @@ def decode_acls(path: str, data: bytes) -> Entries:
         values = json.loads(data)
         if values["version"] != VERSION:
             raise ValueError(f"version {values['version']}")
-        return frozenset(map(_decode_entry, values["acls"]))
+        entries: list[AccessControlEntry] = []
+        for each in values["acls"]:
+            entries.append(_decode_entry(each))
+            if not len(entries) % SLICE_BINDINGS:
+                yield
+        return frozenset(entries)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise unreadable(path, data) from None
 
@@ -157,6 +166,8 @@ class AclStore:
         self.runtime = runtime
         self.registry = registry
         self.table = table
+        self._turn = asyncio.Lock()
+        """Nodes are read and written in slices, and the table follows them in their order."""
         self._changes = [
             ChangeNotifications(
                 runtime,
@@ -230,8 +241,9 @@ class AclStore:
         """Add and remove ACLs of a pattern, and tell the other brokers; returns the error."""
         try:
             for _ in range(MAX_TRIES):
-                if await self._try_to_write(pattern, added, removed):
-                    return None
+                async with self._turn:
+                    if await self._try_to_write(pattern, added, removed):
+                        return None
                 jitter = self.runtime.random.randrange(RETRY_JITTER_MS)
                 await pause(self.runtime.scheduler, RETRY_MS + jitter)
             raise KafkaError(
@@ -249,20 +261,20 @@ class AclStore:
         removed: Set[AccessControlEntry],
     ) -> bool:
         """Whether nobody else wrote meanwhile; an unchanged node is not written."""
-        path = acl_path(pattern)
+        path, slices = acl_path(pattern), self.runtime.slices
         try:
             data, stat = await self.registry.get(path)
-            before, version = decode_acls(path, data), stat.version
+            before, version = await slices.do(decode_acls(path, data)), stat.version
         except NoNodeError:
             before, version = frozenset(), None
         if len(before) >= SLICE_BINDINGS:
-            await self.runtime.slices.pause()
+            await slices.pause()
         after = (before | added) - removed
         try:
             if version is not None and not after:
                 await self.registry.delete(path, version)
             elif after != before:
-                data = encode_acls(after)
+                data = await slices.do(encode_acls(after))
                 if version is None:
                     await self.registry.create(path, data)
                 else:
@@ -278,23 +290,25 @@ class AclStore:
 
     async def _read_change(self, path: str, data: bytes) -> None:
         pattern = decode_acl_change(path, data)
-        self.table.put(pattern, await self._read(pattern))
+        async with self._turn:
+            self.table.put(pattern, await self._read(pattern))
 
     async def _read_all(self, pattern_type: PatternType) -> None:
         """Replace all ACLs of a pattern type at once, when the last of them is read."""
-        patterns = [
-            ResourcePattern(type_, name, pattern_type)
-            for type_ in TYPES
-            for name in await self._names(pattern_type, type_)
-        ]
-        # There may be thousands: one after the other they would keep the start waiting.
-        found = await gather_each(self._read, patterns)
-        others = {
-            pattern: self.table.entries(pattern)
-            for pattern in self.table.patterns
-            if pattern.pattern_type is not pattern_type
-        }
-        self.table.replace(others | dict(zip(patterns, found, strict=True)))
+        async with self._turn:
+            patterns = [
+                ResourcePattern(type_, name, pattern_type)
+                for type_ in TYPES
+                for name in await self._names(pattern_type, type_)
+            ]
+            # There may be thousands: one after the other they would keep the start waiting.
+            found = await gather_each(self._read, patterns)
+            others = {
+                pattern: self.table.entries(pattern)
+                for pattern in self.table.patterns
+                if pattern.pattern_type is not pattern_type
+            }
+            self.table.replace(others | dict(zip(patterns, found, strict=True)))
 
     async def _names(self, pattern_type: PatternType, type_: ResourceType) -> list[str]:
         try:
@@ -307,7 +321,7 @@ class AclStore:
         path = acl_path(pattern)
         try:
             data, _ = await self.registry.get(path)
-            return decode_acls(path, data)
+            return await self.runtime.slices.do(decode_acls(path, data))
         except NoNodeError:
             return frozenset()
         except RegistryFailedError:
