@@ -36,7 +36,7 @@ from ottla.log.log_truncation import (
 )
 from ottla.log.offset_checkpoint import OffsetCheckpoint
 from ottla.log.producer_state_manager import EXPIRED_AT_ONCE
-from ottla.log.recovery import load_log
+from ottla.log.recovery import load_log, sync_recovered
 from ottla.log.segment_files import remove_later
 from ottla.protocol.topic_name import validate_topic_name
 from ottla.runtime import Runtime, Timer
@@ -413,6 +413,7 @@ class LogManager:
         source = self._loader.source(log_dir, topic_partition, is_clean=True)
         try:
             loaded = load_log(source)
+            sync_recovered(loaded)
         except OSError as error:
             raise self._undo_creation(log_dir, topic_partition, error) from error
         log = Log(self.runtime, log_dir, loaded, NO_UUID)

@@ -6,7 +6,8 @@ the indexes against the batches that they point at, and the end of the newest se
     1. leftovers are put away: deleted and half-cleaned files, swaps that were not finished,
     2. from the segment of the recovery point on every batch is read and its CRC checked,
     3. at the first batch that is not whole the segment is cut off, and those behind it are dropped,
-    4. indexes, leader epochs and producer state are rebuilt from the batches.
+    4. indexes, leader epochs and producer state are rebuilt from the batches,
+    5. all of that is forced to disk, as the log counts as flushed then (`sync_recovered`).
 
 A gap between two segments is where records are lost, and is cut as well, unless compaction may
 have left it (`_bridges_gap`).
@@ -172,7 +173,11 @@ class LogSource(Value):
 
 
 class LoadedLog(Value):
-    """The parts of a loaded log; `repairs` names each mended fault."""
+    """The parts of a loaded log; `repairs` names each mended fault.
+
+    It counts as flushed up to its end once `sync_recovered` has forced its `unsynced` segments to
+    disk; `is_recovered` after a scan, which may have dropped others.
+    """
 
     source: LogSource
     segments: Segments
@@ -183,6 +188,14 @@ class LoadedLog(Value):
     recovery_point: int
     repairs: list[str] = field(default_factory=list)
     has_new_names: bool = True
+    is_recovered: bool = False
+    unsynced: list[LogSegment] = field(default_factory=list)
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether `sync_recovered` has something to force to disk."""
+        is_changed = self.is_recovered or self.leader_epoch_cache.is_dirty
+        return bool(self.unsynced) or bool(self.log_end_offset and is_changed)
 
 
 def load_log(source: LogSource) -> LoadedLog:
@@ -193,6 +206,24 @@ def load_log(source: LogSource) -> LoadedLog:
     return _LogLoader(source).load()
 
 
+def sync_recovered(loaded: LoadedLog) -> None:
+    """Force the results of a recovery to disk. This waits for the disk, and computes nothing.
+
+    An empty log's names are synced by its first flush, and its epochs do not matter.
+    """
+    source, epochs = loaded.source, loaded.leader_epoch_cache
+    for segment in loaded.unsynced:
+        sync_files(source.disk, segment)
+        if segment is not loaded.segments.active:
+            segment.close()  # until it is read
+    if epochs.is_dirty and loaded.log_end_offset:
+        source.disk.replace(epochs.path, epochs.contents())
+        epochs.is_dirty = False
+    elif loaded.waits_for_disk:
+        source.disk.fsync_dir(source.directory)
+    source.is_loaded = True
+
+
 class _LogLoader:
     def __init__(self, source: LogSource) -> None:
         self.source = source
@@ -200,6 +231,8 @@ class _LogLoader:
         self.directory = source.directory
         self.repairs: list[str] = []
         self.segments: list[LogSegment] = []
+        self.is_recovered = False
+        self.unsynced: list[LogSegment] = []
         self.has_new_names = not self.disk.is_dir(self.directory)
         self.end_offset: int  # of the batches checked so far, as `_expect` begins
         self.last_epoch: int
@@ -232,7 +265,6 @@ class _LogLoader:
         self._mend_epochs(has_epochs, start_offset)
         for segment in self.segments[:-1]:
             segment.close()  # until it is read
-        source.is_loaded = True
         return LoadedLog(
             source,
             segments,
@@ -243,6 +275,8 @@ class _LogLoader:
             self.end_offset,
             self.repairs,
             self.has_new_names or not self.end_offset,
+            self.is_recovered,
+            self.unsynced,
         )
 
     def _mend_start(self, start_offset: int) -> int:
@@ -357,6 +391,7 @@ class _LogLoader:
         for segment in self.segments:
             self.repairs.append(f"dropped segment {segment.base_offset}, before the log's start")
             segment.remove()
+        self.unsynced.clear()
         segment = self._segment(offset)
         segment.create()
         self.segments = [segment]
@@ -405,6 +440,7 @@ class _LogLoader:
 
     def _recover(self) -> None:
         """Read all that may not have been flushed, and cut at the first batch that is not whole."""
+        self.is_recovered = True
         first = min(self._first_unflushed(), len(self.segments) - 1)
         unflushed = self.segments[first:]
         self._expect(unflushed[0].base_offset)
@@ -420,8 +456,6 @@ class _LogLoader:
             if reason:
                 self._drop_behind(first + index + 1)
                 break
-        if self.end_offset:  # the first flush of an empty log syncs its names
-            self.disk.fsync_dir(self.directory)
         if size:
             self.repairs.insert(
                 0,
@@ -466,7 +500,7 @@ class _LogLoader:
             )
         segment.become_inactive()
         if end:  # thousands of empty logs need not wait for the disk
-            sync_files(self.disk, segment)
+            self.unsynced.append(segment)
         return reason
 
     def _take(self, segment: LogSegment, batch: RecordBatch) -> None:
@@ -497,14 +531,11 @@ class _LogLoader:
             return False
 
     def _mend_epochs(self, has_epochs: bool, start_offset: int) -> None:
-        """Fit the epochs to the log; they must not be lost once the log counts as flushed."""
+        """Fit the epochs to the log."""
         if not has_epochs or self._lacks_first_epoch(start_offset):
             self._rebuild_epochs()
         self.epochs.truncate_from_end(self.end_offset)
         self.epochs.truncate_from_start(start_offset)
-        if self.epochs.is_dirty and self.end_offset:  # those of an empty log do not matter
-            self.disk.replace(self.epochs.path, self.epochs.contents())
-            self.epochs.is_dirty = False
 
     def _lacks_first_epoch(self, start_offset: int) -> bool:
         """Whether the epochs begin behind the log's start, where a batch has one.

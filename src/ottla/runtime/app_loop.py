@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -42,6 +42,10 @@ class ExecutorBackground:
     async def run(self, job: Callable[[], T]) -> T:
         """Run `job` and wait for its result; it also ends if nothing waits for it any longer."""
         return await self._loop.run_in_executor(None, job)
+
+    async def run_at_once(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+        """Run jobs at the same time, as far as the program's threads allow it."""
+        return await asyncio.gather(*map(self.run, jobs))
 
     async def close(self) -> None:
         """Wait until the jobs under way are done and called back."""

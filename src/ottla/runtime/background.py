@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Protocol, TypeVar
@@ -33,6 +33,10 @@ class Background(Protocol):
 
     async def run(self, job: Callable[[], T]) -> T:
         """Run `job` and wait for its result, or its exception."""
+        ...
+
+    async def run_at_once(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+        """Run jobs at the same time, each in a thread of its own, and wait for all results."""
         ...
 
 
@@ -77,6 +81,13 @@ class ThreadBackground:
 
         self.submit(job, deliver, fail)
         return await future
+
+    async def run_at_once(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+        threads = ThreadBackground(self._loop, max(1, len(jobs)))
+        try:
+            return await asyncio.gather(*map(threads.run, jobs))
+        finally:
+            await threads.close()
 
     async def close(self) -> None:
         """Take no more jobs, and wait until those under way are done and called back."""

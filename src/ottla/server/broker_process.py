@@ -10,19 +10,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.runtime import BACKGROUND_WORKERS, FullCollections, real_runtime
+from ottla.runtime import FullCollections, real_runtime
 from ottla.runtime.serving_loop import ServingLoop, open_poller
 from ottla.server.broker import Broker
 from ottla.structs import EndPoint
 from ottla.version import __version__
 
 logger = logging.getLogger(__name__)
-
-
-def worker_count(config: BrokerConfig) -> int:
-    """The number of threads for blocking work: at least as many as recover logs at a start."""
-    recovering = config.num_recovery_threads_per_data_dir * len(config.log_dirs)
-    return max(BACKGROUND_WORKERS, recovering)
 
 
 OnReady = Callable[[Sequence[EndPoint]], object]
@@ -35,7 +29,7 @@ async def serve(config: BrokerConfig, on_ready: OnReady | None = None) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    runtime = real_runtime(loop, worker_count(config))
+    runtime = real_runtime(loop)
     began_ms = runtime.clock.monotonic_ms()
     broker = Broker(config, runtime)
     broker.log_dir_failures.on_fatal = stop.set

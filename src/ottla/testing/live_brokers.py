@@ -22,6 +22,7 @@ from ottla.record.consumer_record import ConsumerRecord, TimestampType
 from ottla.record.memory_records import batches
 from ottla.registry.session_tree import SessionTree, TreeRegistry
 from ottla.runtime import (
+    BACKGROUND_WORKERS,
     DiskLock,
     File,
     LocalDisk,
@@ -34,7 +35,6 @@ from ottla.runtime import (
 from ottla.runtime.io_thread import Lock
 from ottla.runtime.scheduler import at_once
 from ottla.server.broker import Broker
-from ottla.server.broker_process import worker_count
 from ottla.structs import BROKER_DEFAULT, INTERNAL_TOPICS, TopicPartition
 from ottla.testing.faults import Faults
 from ottla.testing.runtime import MockBackground
@@ -392,7 +392,7 @@ class BrokerLife:
         self.runtime = Runtime(
             clock=clock,
             scheduler=scheduler,
-            background=ThreadBackground(loop, worker_count(config))
+            background=ThreadBackground(loop, BACKGROUND_WORKERS)
             if disk is None
             else MockBackground(scheduler),  # memory is not waited for
             disk=self.disk,

@@ -7,7 +7,7 @@ import errno
 import random
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -227,6 +227,9 @@ class MockBackground:
     async def run(self, job: Callable[[], T]) -> T:
         await asyncio.sleep(0)
         return job()
+
+    async def run_at_once(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+        return await asyncio.gather(*map(self.run, jobs))
 
 
 def run_job(

@@ -24,6 +24,7 @@ from ottla.log.recovery import (
     LogSource,
     load_log,
     restore_producers,
+    sync_recovered,
 )
 from ottla.runtime.scheduler import at_once
 
@@ -42,7 +43,13 @@ def source(world: LogWorld, **settings: object) -> LogSource:
 
 
 def reload(world: LogWorld, **settings: object) -> LoadedLog:
-    return load_log(source(world, **settings))
+    return load(source(world, **settings))
+
+
+def load(origin: LogSource) -> LoadedLog:
+    loaded = load_log(origin)
+    sync_recovered(loaded)
+    return loaded
 
 
 def check_files(world: LogWorld, loaded: LoadedLog) -> None:
@@ -62,7 +69,7 @@ def test_loaded_log_is_the_one_that_was_left(eventful: LogWorld, is_clean):
     eventful.stop() if is_clean else eventful.kill()
     eventful.disk.end_process()
     origin = source(eventful, is_clean=is_clean)
-    loaded = load_log(origin)
+    loaded = load(origin)
 
     assert parts_of_loaded(loaded) == before
     assert loaded.recovery_point == loaded.log_end_offset == eventful.log().log_end_offset

@@ -6,11 +6,14 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
 
 from ottla.runtime import ThreadBackground
+
+LIMIT_SECONDS = 60
 
 
 def run(
@@ -95,6 +98,42 @@ def test_no_more_jobs_run_at_once_than_there_are_workers() -> None:
         assert order == ["first", "end", "second"]
 
     run(test, worker_count=1)
+
+
+def test_jobs_at_once_wait_for_each_other() -> None:
+    """Each has a thread, however few workers there are; results come in the order of the jobs."""
+
+    async def test(background: ThreadBackground) -> None:
+        meeting = threading.Barrier(5)
+        jobs = [partial(meeting.wait, LIMIT_SECONDS) for _ in range(5)]
+
+        assert sorted(await background.run_at_once(jobs)) == [0, 1, 2, 3, 4]
+        assert await background.run_at_once([lambda: "a", lambda: "b"]) == ["a", "b"]
+        assert await background.run_at_once([]) == []
+
+    run(test, worker_count=1)
+
+
+def test_error_of_a_job_at_once_is_raised_when_all_have_ended() -> None:
+    """No thread is left that would still write."""
+    ended: list[str] = []
+
+    async def test(background: ThreadBackground) -> None:
+        release = threading.Event()
+
+        def fail() -> None:
+            release.set()
+            raise OSError("full")
+
+        def last() -> None:
+            release.wait(LIMIT_SECONDS)
+            ended.append("last")
+
+        with pytest.raises(OSError, match="full"):
+            await background.run_at_once([fail, last])
+        assert ended == ["last"]
+
+    run(test)
 
 
 def test_close_waits_for_jobs_and_their_callbacks() -> None:

@@ -12,21 +12,8 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.server import broker_process
-from ottla.server.broker_process import serve, worker_count
+from ottla.server.broker_process import serve
 from ottla.testing import mock_runtime
-
-
-@pytest.mark.parametrize(("dirs", "threads", "workers"), [(1, 1, 4), (3, 1, 4), (3, 8, 24)])
-def test_every_recovery_thread_has_a_worker(dirs, threads, workers):
-    """num.recovery.threads.per.data.dir of each log directory recover at once."""
-    config = BrokerConfig.parse(
-        {
-            "log.dirs": ",".join(f"/data/{number}" for number in range(dirs)),
-            "num.recovery.threads.per.data.dir": str(threads),
-        }
-    )
-
-    assert worker_count(config) == workers
 
 
 class ServedBroker:
@@ -60,7 +47,7 @@ def test_process_serves_until_a_signal_or_the_loss_of_its_disks(monkeypatch, cap
     monkeypatch.setattr(broker_process, "Broker", ServedBroker)
     runtime = mock_runtime()
     runtime.clock.advance(1_000)
-    monkeypatch.setattr(broker_process, "real_runtime", lambda loop, workers: runtime)
+    monkeypatch.setattr(broker_process, "real_runtime", lambda loop: runtime)
     monkeypatch.setattr(gc, "collect", lambda: collected.append("collect"))
     monkeypatch.setattr(gc, "freeze", lambda: collected.append("freeze"))
     monkeypatch.setattr(gc, "callbacks", collected)

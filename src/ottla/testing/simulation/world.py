@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import Context
 from enum import Enum
 from functools import partial
@@ -228,6 +228,9 @@ class ProcessBackground:
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self.submit(job, done.set_result, done.set_exception)
         return await done
+
+    async def run_at_once(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+        return await asyncio.gather(*map(self.run, jobs))
 
 
 class SimulatedProcess:
