@@ -29,6 +29,7 @@ OTHERS = {
     "coordinator/transaction/transaction_partitions": "a set, encoded as it grows",
     "coordinator/transaction/transaction_records": "the bytes of ids, which are Kafka's",
     "coordinator/group/topic_drops": "what is forgotten of deleted topics, a slice at a time",
+    "log/loading_progress": "how far a long start is, for those who read the log of the broker",
     "log/throttler": "the speed of cleaners and of moves, which extensions have",
     "log/producer_snapshot": "the bytes of a file, which Kafka has made too",
     "metrics/*": "sensors and their forms, for measures of a broker and for clients",

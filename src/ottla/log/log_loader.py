@@ -1,7 +1,4 @@
-"""The logs of a log directory, found and loaded at the start of a broker.
-
-The loading is logged: how far it is, and at which log.
-"""
+"""The logs of a log directory, found and loaded at the start of a broker."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from typing import Final, TypeVar
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.loading_progress import LoadingProgress
 from ottla.log.log import Log
 from ottla.log.log_dir import LogDir, read_topic_id
 from ottla.log.log_files import (
@@ -28,57 +26,12 @@ from ottla.structs import TopicPartition, Value, field
 
 logger = logging.getLogger(__name__)
 
-PROGRESS_INTERVAL_MS: Final = 5000
-MEGABYTE: Final = 1_000_000
 SYNCS_AT_ONCE: Final = 16
 """A disk does many syncs at once in the time of one; one after another, three thousand logs that a
 kill has left took half a minute."""
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class LoadingProgress:
-    """Reports how many logs of a directory are loaded, every few seconds and at the end.
-
-    The background threads count in their `LogSource`; the loop only reads the counts.
-    """
-
-    def __init__(self, runtime: Runtime, path: str, sources: Sequence[LogSource]) -> None:
-        self._clock = runtime.clock
-        self._path = path
-        self._sources = sources
-        self._began_ms = self._clock.monotonic_ms()
-        self._timer = runtime.scheduler.call_every(PROGRESS_INTERVAL_MS, self._report)
-
-    def _report(self) -> None:
-        unread = [each for each in self._sources if each.scanned_bytes < each.bytes_to_scan]
-        under_way = [source for source in unread if not source.is_loaded]
-        logger.info(
-            "%s: %d of %d logs are loaded%s",
-            self._path,
-            sum(source.is_loaded for source in self._sources),
-            len(self._sources),
-            "".join(f"; {_scanned(source)}" for source in under_way),
-        )
-
-    def end(self) -> None:
-        """End the reports; log how long loading took if there was anything to load."""
-        self._timer.cancel()
-        if self._sources:
-            logger.info(
-                "%s: %d of %d logs are loaded, after %d ms; %.1f MB of records were checked",
-                self._path,
-                sum(source.is_loaded for source in self._sources),
-                len(self._sources),
-                self._clock.monotonic_ms() - self._began_ms,
-                sum(source.scanned_bytes for source in self._sources) / MEGABYTE,
-            )
-
-
-def _scanned(source: LogSource) -> str:
-    done, size = source.scanned_bytes / MEGABYTE, source.bytes_to_scan / MEGABYTE
-    return f"{source.topic_partition}: {done:.1f} of {size:.1f} MB are checked"
 
 
 OTHER_DIRECTORIES: Final = frozenset({"registry", "lost+found", CLUSTER_METADATA_DIR})

@@ -38,16 +38,19 @@ class FetchReads:
         self.stats = stats
         self.cluster: ClusterView | None = None
 
-    def read(self, params: FetchParams, requests: Iterable[PartitionFetch]) -> FetchResults:
+    def read(
+        self, params: FetchParams, requests: Iterable[PartitionFetch], is_first: bool = True
+    ) -> FetchResults:
         """Read each partition in the order asked for, within the limits of the request.
 
-        The first partition with data gives at least one whole batch, of any size (KIP-74); a limit
-        below 0 is one of 0. A follower's partition without news has no result.
+        The first partition with data gives at least one whole batch, of any size (KIP-74), where
+        none was read for the request before (`is_first`); a limit below 0 is one of 0. A follower's
+        partition without news has no result.
         """
         if params.is_from_follower:
             requests = self._with_news(params.replica_id, requests)
         results: FetchResults = {}
-        left, is_first = params.max_bytes, True
+        left = params.max_bytes
         for request in requests:
             partition = self.partitions.get(request.topic_partition)
             if partition is not None:

@@ -100,7 +100,7 @@ class ReplicaManager:
         windows = config.replication_quota_window_num, config.replication_quota_window_size_seconds
         self.leader_quota = ReplicationQuota(runtime.clock, broker_id, *windows)
         self.follower_quota = ReplicationQuota(runtime.clock, broker_id, *windows)
-        self._reads = FetchReads(
+        self.reads = FetchReads(
             self.partitions,
             self.why_missing,
             self.leader_quota,
@@ -120,7 +120,7 @@ class ReplicaManager:
     def join_cluster(self, cluster: ClusterView) -> None:
         """Expect leaders and followers on other brokers from now on."""
         alter_isr = counted(cluster.alter_isr, self.stats, self._in_sync)
-        self._cluster = self._reads.cluster = cluster._replace(alter_isr=alter_isr)
+        self._cluster = self.reads.cluster = cluster._replace(alter_isr=alter_isr)
 
     def _in_sync(self, topic_partition: TopicPartition) -> Collection[int]:
         """The in-sync replicas of a partition that is led here."""
@@ -340,8 +340,8 @@ class ReplicaManager:
         results = self.read_from_logs(params, partitions)
         unknown = unknown_to_consumer(params, results)
         if params.is_from_follower:
-            self._reads.note_follower(params, partitions, results, self.delayed)
-        respond = partial(self._reads.answer, params, partitions, respond)
+            self.reads.note_follower(params, partitions, results, self.delayed)
+        respond = partial(self.reads.answer, params, partitions, respond)
         if (
             params.max_wait_ms <= 0
             or len(unknown) == len(partitions)
@@ -362,7 +362,7 @@ class ReplicaManager:
         self, params: FetchParams, partitions: Collection[PartitionFetch]
     ) -> FetchResults:
         """Read each partition in the order asked for, within the limits of the request."""
-        return self._reads.read(params, partitions)
+        return self.reads.read(params, partitions)
 
     def fetch_offset(
         self,

@@ -18,7 +18,6 @@ idle for long enough; for a follower's, one of a consumer goes that is in use.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from itertools import islice
 from typing import Final
 from uuid import UUID
 
@@ -43,8 +42,6 @@ FINAL_EPOCH: Final = -1
 MAX_EPOCH = 2**31 - 1
 MIN_EVICTION_MS: Final = 120_000
 MAX_PARTITIONS = 100_000
-MAX_FETCHED = 5_000
-"""Partitions of one fetch of a consumer: all of them are looked at in one turn of the loop."""
 UNRESOLVED: Final = "(topic id "
 
 TopicName = Callable[[UUID], str | None]
@@ -270,11 +267,14 @@ class FetchSessionCache:
         if session is not None:
             self._of_connections.pop(session.connection_id, None)
 
-    def check_size(self, body: FetchRequest) -> None:
-        """Refuse more than MAX_FETCHED partitions, unless another broker follows them."""
-        if not is_follower(body) or not self.is_broker(replica_id_of(body)):
+    def check_follower(self, body: FetchRequest, fetch: FetchContext) -> None:
+        """Refuse very many partitions to a reader that says to be a broker, and is none."""
+        if not self.is_broker(replica_id_of(body)):
+            self.end(fetch)
             raise KafkaError.of(
-                ErrorCode.INVALID_REQUEST, f"a fetch of more than {MAX_FETCHED} partitions"
+                ErrorCode.INVALID_REQUEST,
+                f"a fetch of {len(fetch.partitions)} partitions for replica {replica_id_of(body)}, "
+                "which is no broker of this cluster",
             )
 
     def _has_room(self, body: FetchRequest, count: int) -> bool:
@@ -285,10 +285,7 @@ class FetchSessionCache:
         return sum(len(each.partitions) for each in of_consumers) + count <= MAX_PARTITIONS
 
     def _full(self, body: FetchRequest, uses_topic_ids: bool, connection_id: str) -> FetchContext:
-        partitions = list(islice(self._requested(body, uses_topic_ids), MAX_FETCHED + 1))
-        if len(partitions) > MAX_FETCHED:
-            self.check_size(body)
-            partitions = list(self._requested(body, uses_topic_ids))
+        partitions = list(self._requested(body, uses_topic_ids))
         if len(partitions) > 1:  # one that is named again counts once, as in Kafka
             partitions = list({each.key: each for each in partitions}.values())
         session = None
@@ -314,8 +311,6 @@ class FetchSessionCache:
         if session.has_unresolved:
             session.resolve_names(self.topic_name)
         count = sum(len(topic.partitions) for topic in body.topics)
-        if count > MAX_FETCHED:
-            self.check_size(body)
         if count and session.awake is None and not self._has_room(body, count):
             self._remove(session.id)
             return FetchContext([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)

@@ -41,7 +41,6 @@ MAX_ELEMENTS_OF: Final[Mapping[int, int]] = {
     # The following are not answered in slices: they are done as a whole or not at all.
     ApiKey.ADD_PARTITIONS_TO_TXN: 4_000,
     ApiKey.DELETE_RECORDS: 4_000,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: 3_000,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 5_000,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 1_000,
     **dict.fromkeys((ApiKey.JOIN_GROUP, ApiKey.LEAVE_GROUP), 2_000),

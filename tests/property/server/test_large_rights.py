@@ -227,7 +227,7 @@ WIDE = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("wide",
             ),
             0,
         ),
-        (DescribeTopicPartitionsRequest(topics=[TopicRequest(name=n) for n in NAMES[:2_990]]), 0),
+        (DescribeTopicPartitionsRequest(topics=[TopicRequest(name=n) for n in NAMES[:24_990]]), 0),
         (joining([f"s-{number}" for number in range(4_500)]), 1),  # none of them is there
         (joining([NAMES[0]] * 100_000), 1),
         (deletions(), 2),

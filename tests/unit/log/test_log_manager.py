@@ -201,7 +201,7 @@ def test_start_says_how_much_it_has_loaded(world: LogWorld, caplog):
     for partition in range(4):
         log = world.log(partition)
         log.append_as_leader(memoryview(new_batch(b"x" * 400_000)), 0, now_ms=NOW_MS)
-    caplog.set_level("INFO", "ottla.log.log_loader")
+    caplog.set_level("INFO", "ottla.log.loading_progress")
     world.restart()
     world.restart(clean=True)
 

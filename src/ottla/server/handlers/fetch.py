@@ -14,11 +14,12 @@ broker leads, or in another epoch (KIP-951) · v17 directory ids · v18 high wat
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.network.request_context import NO_QUOTA, RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import (
@@ -43,12 +44,12 @@ from ottla.replication.replica_requests import FetchParams, FetchPartitionResult
 from ottla.server.api import Handler
 from ottla.server.brokers_only import is_follower
 from ottla.server.fetch_session import (
-    MAX_FETCHED,
     FetchContext,
     FetchSessionCache,
     is_unresolved,
     unresolved_name,
 )
+from ottla.server.handlers.wide_fetch import READ_AT_ONCE, WideFetch
 from ottla.server.metadata_cache import CurrentLeaders
 from ottla.structs import CONSUMER_REPLICA_ID, NO_EPOCH, IsolationLevel, TopicPartition
 
@@ -83,17 +84,30 @@ class FetchHandler:
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {ApiKey.FETCH: self.handle_fetch}
 
-    def handle_fetch(self, context: RequestContext, body: FetchRequest) -> FetchResponse | None:
+    def handle_fetch(
+        self, context: RequestContext, body: FetchRequest
+    ) -> FetchResponse | Coroutine[Any, Any, FetchResponse] | None:
         version, connection_id = context.api_version, context.connection.id
         fetch = self.sessions.context_for(body, version, connection_id)
         partitions, denied = fetch.partitions, self._denied(context, body, fetch)
         if len(partitions) > MAX_USELESS and not is_follower(body):
-            self._refuse_useless(body, fetch, denied)
+            self._refuse_useless(fetch, denied)
         if fetch.error is not ErrorCode.NONE:
             return FetchResponse(error_code=int(fetch.error), session_id=fetch.session_id)
 
         if denied:
             partitions = [each for each in partitions if each.key not in denied]
+
+        params = fetch_params(body, context.api_version, self.fetch_max_bytes)
+        if params.is_from_follower:
+            context.quota.exempt()
+        elif context.quota is not NO_QUOTA:
+            params.max_bytes = min(params.max_bytes, context.quota.max_fetch_bytes)
+            params.min_bytes = min(params.min_bytes, params.max_bytes)
+        if len(fetch.partitions) > READ_AT_ONCE:
+            if not params.is_from_follower:
+                return self._fetch_in_slices(context, params, fetch, list(partitions), denied)
+            self.sessions.check_follower(body, fetch)
 
         def respond(results: FetchResults) -> None:
             if not params.is_from_follower:
@@ -112,12 +126,6 @@ class FetchHandler:
                 )
             )
 
-        params = fetch_params(body, context.api_version, self.fetch_max_bytes)
-        if params.is_from_follower:
-            context.quota.exempt()
-        elif context.quota is not NO_QUOTA:
-            params.max_bytes = min(params.max_bytes, context.quota.max_fetch_bytes)
-            params.min_bytes = min(params.min_bytes, params.max_bytes)
         if context.api_version < FIRST_VERSION_WITH_ZSTD:
             self._fetch_for_old_reader(context, params, fetch, partitions, denied, respond)
         else:
@@ -125,9 +133,41 @@ class FetchHandler:
             context.wait_for(operation)
         return None
 
-    def _refuse_useless(
-        self, body: FetchRequest, fetch: FetchContext, denied: FetchResults
-    ) -> None:
+    async def _fetch_in_slices(
+        self,
+        context: RequestContext,
+        params: FetchParams,
+        fetch: FetchContext,
+        partitions: Sequence[PartitionFetch],
+        denied: FetchResults,
+    ) -> FetchResponse:
+        """The answer to a consumer with very many partitions; readers of message sets have none."""
+        version = context.api_version
+        if version < FIRST_VERSION_OF_CONSUMERS:
+            raise KafkaError.of(
+                ErrorCode.INVALID_REQUEST,
+                f"a Fetch v{version} of {len(partitions)} partitions, of at most {READ_AT_ONCE}",
+            )
+        replica_manager, connection = self.replica_manager, context.connection
+        wide = WideFetch(replica_manager, params, partitions, lambda: not connection.is_closing)
+        found = await wide.read()
+        if version < FIRST_VERSION_WITH_ZSTD:
+            self._refuse_unreadable(partitions, found, version)
+        keep_within_quota(context, found)
+        found.update(denied)
+        answer = FetchResponse(session_id=fetch.session_id)
+        endpoints: dict[int, NodeEndpoint] = {}
+        leader_of = partial(
+            self.leaders.find, listener_name=context.listener_name, endpoints=endpoints
+        )
+        named = fetch.answer(found)
+        while some := list(islice(named, READ_AT_ONCE)):
+            answer.responses += topic_responses(some, version, leader_of)
+            await replica_manager.runtime.slices.pause()
+        answer.node_endpoints = list(endpoints.values())
+        return answer
+
+    def _refuse_useless(self, fetch: FetchContext, denied: FetchResults) -> None:
         """A session does not keep names without end that are unknown here or may not be read."""
         known = self.replica_manager.partitions
         useless = sum(
@@ -135,9 +175,6 @@ class FetchHandler:
         )
         if useless > MAX_USELESS:
             self.sessions.end(fetch)
-        if len(fetch.partitions) > MAX_FETCHED:
-            self.sessions.end(fetch)
-            self.sessions.check_size(body)
 
     def _denied(
         self, context: RequestContext, body: FetchRequest, fetch: FetchContext

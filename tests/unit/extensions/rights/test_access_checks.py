@@ -57,8 +57,8 @@ from ottla.record.conversion import encode_message
 from ottla.record.record import Record
 from ottla.security.acls import AclPermissionType, ResourceType
 from ottla.server.apis import Apis
-from ottla.server.fetch_session import MAX_FETCHED
 from ottla.server.handlers.fetch import MAX_USELESS
+from ottla.server.handlers.wide_fetch import READ_AT_ONCE
 from ottla.structs import INTERNAL_TOPICS
 from ottla.testing import InProcessBroker, mock_runtime, wait_until
 
@@ -528,5 +528,6 @@ def test_fetch_of_what_may_not_be_read_leaves_no_session_behind(broker):
         assert (answer.error_code, answer.session_id) == (0, 0)
         assert len(answer.responses[0].partitions) == MAX_USELESS + 1
     assert call(broker, ALICE, fetch_of(THERE, MAX_USELESS), 11).session_id
-    refused = call(broker, ALICE, fetch_of(THERE, MAX_FETCHED + 1), 11)
-    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    wide = call(broker, ALICE, fetch_of(THERE, READ_AT_ONCE + 1), 11)
+    assert (wide.error_code, wide.session_id) == (0, 0)
+    assert {each.error_code for each in wide.responses[0].partitions} == {29}

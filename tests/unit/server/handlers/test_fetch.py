@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -26,8 +27,7 @@ from ottla.replication.delayed_fetch import DelayedFetch
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.replica_requests import FetchParams, FetchPartitionResult
 from ottla.runtime import FileRegion
-from ottla.server import fetch_session
-from ottla.server.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, FetchSessionCache
+from ottla.server.fetch_session import FetchSessionCache
 from ottla.server.handlers import fetch as fetch_module
 from ottla.server.handlers.fetch import FetchHandler
 from ottla.structs import CONSUMER_REPLICA_ID, NO_UUID, IsolationLevel, TopicPartition
@@ -81,6 +81,7 @@ class World(ReplicaManager):
                 self.partitions[TopicPartition(name, index)] = config
         self.results = {}
         self.asked = []
+        self.sliced = 0
         self.sessions = FetchSessionCache(self.runtime, 10, {ID: "t"}.get, {2, 3}.__contains__)
         self.handler = FetchHandler(self, self.sessions, self, fetch_max_bytes, may_read)
         self.quota = NO_QUOTA
@@ -105,6 +106,19 @@ class World(ReplicaManager):
         )
         return OPERATION
 
+    @property
+    def reads(self):
+        return self
+
+    def read(self, params, requests, is_first):
+        self.sliced += 1
+        found = {}
+        self.fetch_records(params, requests, found.update)
+        return found
+
+    def answer(self, params, requests, respond, results):
+        respond(results)
+
     def log_config(self, topic_partition):
         return self.partitions.get(topic_partition)
 
@@ -119,6 +133,8 @@ class World(ReplicaManager):
         context = Context(version)
         context.quota, context.waits, context.closed = self.quota, self.waits, self.closed
         answer = self.handler.handle_fetch(context, body)
+        if isinstance(answer, Coroutine):
+            answer = self.runtime.scheduler.run(answer)
         self.runtime.scheduler.run_ready()
         answer = answer or (context.answers.pop() if context.answers else None)
         if answer is not None:
@@ -328,10 +344,9 @@ def test_topic_of_an_unknown_id_needs_no_right():
 
 @pytest.fixture
 def few(monkeypatch):
-    """More than two useless partitions are too many, and so are more than four."""
+    """More than two useless partitions are too many, and more than four are read in slices."""
     monkeypatch.setattr(fetch_module, "MAX_USELESS", 2)
-    for module in (fetch_module, fetch_session):
-        monkeypatch.setattr(module, "MAX_FETCHED", 4)
+    monkeypatch.setattr(fetch_module, "READ_AT_ONCE", 4)
 
 
 @pytest.mark.usefixtures("few")
@@ -356,27 +371,64 @@ def test_session_does_not_keep_many_partitions_that_are_of_no_use(wanted, is_kep
 
 
 @pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("replica_id", [CONSUMER_REPLICA_ID, 4])
-def test_consumer_asks_for_a_bounded_number_of_partitions(world, replica_id):
-    """So does who says to be a broker that is not there; a follower has as many as it needs."""
+@pytest.mark.parametrize("version", [4, 9, 12, 13, 17])
+def test_consumer_with_very_many_partitions_is_answered_in_slices(version):
+    """All of them, and by the same rules; a session goes on with them."""
+    world = World(may_read=may_read)
+    world.quota = Quota(allowed=20 * len(BATCH))
+    wanted = [("t", [*range(10)])] if version > LAST_VERSION_WITH_NAMES else WIDE
+    answer = world.fetch(*wanted, version=version)
 
-    def refuse(*wanted, **fields):
-        with pytest.raises(KafkaError, match="more than 4 partitions") as caught:
-            world.fetch(*wanted, replica_id=replica_id, **fields)
-        assert caught.value.error is ErrorCode.INVALID_REQUEST
+    assert errors(answer) == {
+        (name, index): 0 if name == "t" else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        for name, indexes in wanted
+        for index in indexes
+    }
+    assert world.sliced == 1
+    assert world.quota.asked == [10 * len(BATCH)]
 
-    too_many = ("t", [0, 1, 2, 3, 4])
-    for epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-        refuse(too_many, session_epoch=epoch)
-        refuse(("t", [0, 1, 2]), ("u", [0, 1]), session_epoch=epoch)
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("version", [7, 12, 13])
+def test_session_may_have_very_many_partitions(world, version):
+    """Each of its fetches is read in slices then."""
+    answer = world.fetch(("t", [*range(10)]), version=version, session_epoch=0)
+    session = {"session_id": answer.session_id, "session_epoch": 1}
+    again = world.fetch(version=version, **session)
+
+    assert answer.session_id > 0
+    assert errors(again) == errors(answer)
+    assert world.sliced == 2
+
+
+WIDE = [("t", [0, 1, 2]), ("u", [*range(10)]), ("t", [*range(3, 10)])]
+
+
+@pytest.mark.usefixtures("few")
+def test_wide_answer_has_no_more_records_than_the_quota(world):
+    """Nor what an older reader cannot read."""
+    world.quota = Quota(allowed=0)
+    answer = world.fetch(*WIDE)
+    assert not any(each.records for topic in answer.responses for each in topic.partitions)
+    world.quota = NO_QUOTA
+    world.configs["u"].compression_type = "zstd"
+    assert errors(world.fetch(*WIDE, version=9)) == {
+        (name, index): ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if name == "u" else 0
+        for name, indexes in WIDE
+        for index in indexes
+    }
+
+
+@pytest.mark.usefixtures("few")
+def test_very_many_partitions_are_for_readers_of_batches_and_followers(world):
+    """Who says to be a broker that is not there is no follower; message sets are converted."""
+    with pytest.raises(KafkaError, match="for replica 4, which is no broker"):
+        world.fetch(*WIDE, replica_id=4, session_epoch=0)
     assert len(world.sessions) == 0
-    assert len(errors(world.fetch(too_many, replica_id=2))) == 5
-    answer = world.fetch(("t", [0, 1, 2, 3]), replica_id=replica_id, session_epoch=0)
-    assert len(errors(answer)) == 4
-    refuse(too_many, session_epoch=1, session_id=answer.session_id)
-    if replica_id == CONSUMER_REPLICA_ID:
-        refuse(("u", [0]), session_epoch=1, session_id=answer.session_id)
-        assert len(world.sessions) == 0
+    with pytest.raises(KafkaError, match="a Fetch v3 of 20 partitions"):
+        world.fetch(*WIDE, version=3)
+    assert len(errors(world.fetch(*WIDE, replica_id=2))) == 20
+    assert world.sliced == 0
 
 
 # Quotas
