@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 from ottla.config.connect_config import DistributedConfig
 from ottla.connect.config_topic import (
@@ -127,6 +128,11 @@ def table_on_loop(
         return TopicTable(topic, settings, on_record)
     leader = f"connect-cluster-{config.group_id}"
     return TopicTable(topic, settings, on_record, READ_COMMITTED, leader)
+
+
+def path_of(name: str) -> str:
+    """The path of a connector in REST, below the address of a worker."""
+    return f"connectors/{quote(name, safe='')}"
 
 
 class NotLeaderError(ConnectRestError):
@@ -509,7 +515,7 @@ class DistributedHerder(Herder):
             with suppress(NotLeaderError):  # another one may lead by now
                 await self.write_tasks(name, tasks)
                 return True
-        return await self.ask_leader("POST", f"connectors/{name}/tasks", body_of(tasks))
+        return await self.ask_leader("POST", f"{path_of(name)}/tasks", body_of(tasks))
 
     def next_leader_limit(self) -> Deadline:
         """Until when the group must have a leader, although the last one may just have died.
@@ -646,7 +652,7 @@ class ZombieFencing:
                 if herder.group.is_leader:
                     await herder.fence(name)
                     return
-                if await herder.ask_leader("PUT", f"connectors/{name}/fence", b""):
+                if await herder.ask_leader("PUT", f"{path_of(name)}/fence", b""):
                     return
                 why = "it is another worker's, whose log says why"
             except KafkaError as error:

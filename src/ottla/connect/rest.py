@@ -14,16 +14,16 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
-from urllib.parse import quote
 
 from aiohttp import BasicAuth, ClientError, ClientSession, ClientTimeout, TCPConnector, web
+from yarl import URL
 
 from ottla.config.config_type import LIST
 from ottla.config.connect_config import WorkerConfig, parse_listener
 from ottla.config.ssl_config import ListenerSslSettings, SslSettings, given_settings
 from ottla.connect.connect_metrics import worker_registry
 from ottla.connect.connect_protocol import ALGORITHM, SIGNATURE, check_signature
-from ottla.connect.distributed_herder import DistributedHerder, NotLeaderError
+from ottla.connect.distributed_herder import DistributedHerder, NotLeaderError, path_of
 from ottla.connect.herder import Herder, is_level
 from ottla.connect.worker import ConnectRestError, refusal
 from ottla.connect.worker_clients import with_prefix
@@ -223,16 +223,17 @@ class RestServer:
         if error.url is None or hop == "false":
             return _error(409, error.message)
         query = {**request.query, "forward": "true" if hop is None else "false"}
-        url = error.url.rstrip("/") + request.raw_path.partition("?")[0]
+        place = error.url.rstrip("/") + request.raw_path.partition("?")[0]
+        url = URL(place, encoded=True).with_query(query)  # as it was asked: `..` is a name, too
         headers = {k: v for k, v in request.headers.items() if k.lower() in FORWARDED}
-        connector = connector_to(url, self._config, self._herder.worker.properties)
+        connector = connector_to(place, self._config, self._herder.worker.properties)
         try:
             async with (
                 ClientSession(
                     connector=connector, timeout=ClientTimeout(total=REQUEST_LIMIT_S)
                 ) as session,
                 session.request(
-                    request.method, url, params=query, data=await request.read(), headers=headers
+                    request.method, url, data=await request.read(), headers=headers
                 ) as answer,
             ):
                 body = await answer.read()
@@ -281,7 +282,7 @@ class RestServer:
             raise refusal(400, f"initial_state={state}: must be {', '.join(INITIAL_STATES)}")
         target = INITIAL_STATES.get(state or "")
         _, info = await self._herder.put_config(name, config, may_replace=False, target=target)
-        headers = {"Location": f"/connectors/{quote(name, safe='')}"}
+        headers = {"Location": f"/{path_of(name)}"}
         return web.json_response(info, status=201, headers=headers)
 
     async def _get(self, request: web.Request) -> web.Response:
@@ -298,7 +299,7 @@ class RestServer:
         name = _name(request)
         config = _properties(await _mapping(request))
         is_new, info = await self._herder.put_config(name, config, may_replace=True)
-        headers = {"Location": f"/connectors/{name}"} if is_new else None
+        headers = {"Location": f"/{path_of(name)}"} if is_new else None
         return web.json_response(info, status=201 if is_new else 200, headers=headers)
 
     async def _patch_config(self, request: web.Request) -> web.Response:
@@ -453,7 +454,9 @@ class WorkerRequests:
         try:
             async with (
                 ClientSession(connector=connector, timeout=limit, auth=self._auth) as s,
-                s.request(method, url, data=body or None, headers=sent) as answer,
+                s.request(
+                    method, URL(url, encoded=True), data=body or None, headers=sent
+                ) as answer,
             ):
                 if answer.status < HTTP_ERROR:
                     return True

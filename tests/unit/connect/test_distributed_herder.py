@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
 
 import pytest
 from connect_kit import Growing, ask, distributed, wait_for_state
@@ -324,9 +325,28 @@ def test_task_that_moves_begins_behind_what_was_stored(broker, workers, monkeypa
     assert found == list(range(7))
 
 
+NAMES = ["a/b", "what?", "50% of #1", "%2F", "č á", "a+b;c=d", "..", "'\"<>", "x" * 300]
+
+
+def test_connectors_of_any_name_have_tasks(broker, workers):
+    """Whichever worker has the connector, and whoever leads."""
+    first, second = workers(2)
+    for number, name in enumerate(NAMES):
+        path = f"/connectors/{quote(name, safe='')}"
+        status, info = ask(second, "PUT", f"{path}/config", split(f"topic-{number}", 2))
+        assert (status, info.get("name")) == (201, name), info
+    for number, name in enumerate(NAMES):
+        wait_for_state(first, quote(name, safe=""), *["RUNNING"] * 3)
+        broker.wait_for_records(f"topic-{number}", 2)
+        path = f"/connectors/{quote(name, safe='')}"
+        assert restart_task(second, f"{path}/tasks/1/restart")
+        assert ask(second, "DELETE", path)[0] == 204
+    assert ask(first, "GET", "/connectors")[1] == []
+
+
 def restart_task(worker, path):
     """Ask until it is done: the answer is 409 while the group rebalances."""
-    wait_until(lambda: ask(worker, "POST", path)[0] == 204, f"{path} to be answered with 204")
+    return wait_until(lambda: ask(worker, "POST", path)[0] == 204, f"{path} to be answered")
 
 
 def test_restart_reaches_the_worker_that_runs_it(broker, workers):
