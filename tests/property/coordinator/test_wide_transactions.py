@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from asyncio import events
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -138,3 +139,22 @@ def test_transactions_that_were_decided_begin_again_in_turns():
 
     assert worst_step(world.start) < MOST_CALLS
     assert len(world.leaders.written) == 500 * 20
+
+
+def test_transactions_whose_time_is_over_end_in_turns():
+    """A hundred and fifty of them had their markers written in one step."""
+    world = TransactionWorld()
+    for number in range(300):
+        producer = TxnProducer(f"x{number}", *world.init(transactional_id=f"x{number}")[1:])
+        world.add(producer, *(TopicPartition("t", n) for n in range(10)))
+    world.runtime.clock.advance(TIMEOUT_MS + 1)
+    work, left, steps = world.coordinator.abort_timed_out(), [True], []
+
+    def step() -> None:
+        left[:] = [True for _ in islice(work, 1)]
+
+    while left:
+        steps.append(calls(step))
+
+    assert max(steps) < MOST_CALLS / 2
+    assert len(world.leaders.written) == 300 * 10

@@ -28,9 +28,7 @@ logger = logging.getLogger(__name__)
 
 STEPS_IN_A_SLICE: Final = 3000
 STEPS_OF_AN_ACT: Final = 20
-"""A batch of records takes about so much longer than a look at an id."""
-PARTITIONS_OF_A_STEP: Final = 100
-"""So many partitions in a record are stored while one id is looked at."""
+"""A batch of records, or a marker, takes about so much longer than a look at an id."""
 IDS_OF_A_MARKER: Final = 20
 """So many ids begin while a marker is written, as for those whose transaction had been decided."""
 
@@ -156,10 +154,10 @@ class TransactionStateManager:
             steps += 1
             name = metadata.transactional_id
             if is_due(metadata) and self.get(name) is metadata and not self.availability(name):
-                stored = len(metadata.current.partitions)
+                markers = len(metadata.current.partitions)
                 for_each((metadata,), act)
                 count += 1
-                steps += STEPS_OF_AN_ACT + stored // PARTITIONS_OF_A_STEP
+                steps += STEPS_OF_AN_ACT * (1 + markers)
             if steps >= STEPS_IN_A_SLICE:
                 steps = 0
                 yield
