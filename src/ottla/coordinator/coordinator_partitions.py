@@ -18,7 +18,7 @@ from ottla.runtime.scheduler import Work, emptied
 logger = logging.getLogger(__name__)
 
 RECORDS_PER_STEP: Final = 500
-BYTES_OF_A_RECORD: Final = 1000
+BYTES_OF_A_RECORD: Final = 250
 """A larger record counts for more: one with an assignment may have a megabyte."""
 LOADS_KEPT: Final = 100
 DONE: Final = object()

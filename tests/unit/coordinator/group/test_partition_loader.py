@@ -1,16 +1,25 @@
 """Reading the offsets topic back: last value wins, transactions, damage."""
 
 import struct
+from uuid import UUID
 
 from ottla.coordinator.coordinator_partitions import RECORDS_PER_STEP
 from ottla.coordinator.group import partition_loader
 from ottla.coordinator.group.classic_group import group_key
+from ottla.coordinator.group.consumer.assigned_partitions import AssignedPartitions
+from ottla.coordinator.group.consumer.cluster_topics import SubscribedTopic
+from ottla.coordinator.group.consumer.consumer_group_records import (
+    partition_metadata_value,
+    target_member_value,
+)
+from ottla.coordinator.group.consumer.heartbeat_checks import MAX_TOPICS
 from ottla.coordinator.group.group_records import offset_key, offset_value
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.coordinator.group.partition_loader import PartitionLoader
 from ottla.record.batch_builder import build_batch
 from ottla.record.memory_records import batches
 from ottla.record.record_batch import assign_offset
+from ottla.runtime.scheduler import at_once
 from ottla.structs import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -170,6 +179,21 @@ def test_large_partitions_are_read_in_steps():
 
     assert [loader.step(), loader.step(), loader.step()] == [True, True, False]
     assert loader.record_count == 2 * RECORDS_PER_STEP
+
+
+def test_record_of_very_many_topics_ends_its_step():
+    """Each of the few records of a member that reads ten thousand takes as long as a step may."""
+    ids = [UUID(int=number) for number in range(MAX_TOPICS)]
+    topics = {f"t{each.int}": SubscribedTopic(each, 1) for each in ids}
+    target = AssignedPartitions.of((each, [0]) for each in ids)
+    values = [at_once(partition_metadata_value(topics)), target_member_value(target)]
+    loader = PartitionLoader(0, iter([batch(*[(0, group_key("g"), each, ()) for each in values])]))
+    applied: list[int] = []
+    loader.apply = lambda record, batch: applied.append(record.offset)
+
+    for count in range(1, len(values) + 1):
+        assert loader.step()
+        assert len(applied) == count
 
 
 def test_several_batches_in_one_buffer_are_read():

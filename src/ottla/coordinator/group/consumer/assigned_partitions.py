@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -38,10 +37,13 @@ class AssignedPartitions(Collection[TopicIdPartition]):
     @staticmethod
     def of(topics: Iterable[tuple[UUID, Iterable[int]]]) -> AssignedPartitions:
         """The partitions with these numbers of each topic, which may be named again."""
-        found: defaultdict[UUID, set[int]] = defaultdict(set)
-        for topic_id, numbers in topics:
-            found[topic_id].update(numbers)
-        return joined((topic_id, frozenset(found[topic_id])) for topic_id in found)
+        named = [(topic_id, frozenset(numbers)) for topic_id, numbers in topics]
+        found = dict(named)
+        if len(found) < len(named):
+            found = dict.fromkeys(found, NO_NUMBERS)
+            for topic_id, numbers in named:
+                found[topic_id] |= numbers
+        return joined(found.items())
 
     def __len__(self) -> int:
         return sum(map(len, self.topics.values()))
