@@ -35,14 +35,12 @@ from ottla.pipelines.plots import lines_plot
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, GroupedData
 
     from ottla.pipelines.tables import ResultTable
 
 
-ALERT_COLUMNS = (
-    "host string, metric string, incident int, alert string, value double, time timestamp"
-)
+ALERT_COLUMNS = "host string, metric string, incident int, alert string, value double, time bigint"
 WATCH_COLUMNS = "incident int, is_open boolean, newest_us bigint"
 
 
@@ -91,10 +89,18 @@ def limits_of(text: str) -> dict[str, Limit]:
 
 def alerts(samples: DataFrame, limits: Mapping[str, Limit]) -> DataFrame:
     """The alerts that samples cause; metrics without limits cause none."""
-    watched = samples.where(samples["metric"].isin(list(limits)))
-    groups = watched.select("host", "metric", "value", "time").groupBy("host", "metric")
+    is_watched = samples["metric"].isin(list(limits)) & samples["time"].isNotNull()
+    watched = samples.where(is_watched)
+    # Microseconds, as a time of pandas ends in 2262, and a sample may say any.
+    timed = watched.select("host", "metric", "value", F.unix_micros("time").alias("time"))
+    found = _found(timed.groupBy("host", "metric"), limits, watched.isStreaming)
+    return found.withColumn("time", F.timestamp_micros("time"))
+
+
+def _found(groups: GroupedData, limits: Mapping[str, Limit], is_streaming: bool) -> DataFrame:
+    """The alerts of each metric of each host, with microseconds for their time."""
     # Functions without annotations: those with pandas types cannot be resolved when Spark looks.
-    if samples.isStreaming:
+    if is_streaming:
         return groups.applyInPandasWithState(
             lambda key, frames, state: _step(key, frames, state, limits),
             ALERT_COLUMNS,
@@ -131,12 +137,12 @@ def _alerts(
     ordered = samples.sort_values("time", kind="stable")
     rows = []
     for moment, value in zip(ordered["time"], ordered["value"], strict=True):
-        alert = watch.see(moment.value // 1000, value, limit)
+        alert = watch.see(moment, value, limit)
         if alert is not None:
             rows.append((*key, watch.incident, alert, value, moment))
     columns = ["host", "metric", "incident", "alert", "value", "time"]
     frame = pd.DataFrame(rows, columns=columns)
-    return frame.astype({"incident": "int32", "time": "datetime64[us]"})
+    return frame.astype({"incident": "int32", "time": "int64"})
 
 
 def per_minute(samples: DataFrame, late: str) -> DataFrame:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from pyarrow import parquet
+from pyspark.sql import functions as F
 
 from ottla.pipelines.monitoring import Limit, MetricWatch, limits_of
+from ottla.pipelines.monitoring import alerts as found_alerts
 
 LIMIT = Limit(90.0, 70.0)
 
@@ -52,3 +55,36 @@ def test_wrong_limits_are_told(text):
     """With the part that is wrong."""
     with pytest.raises(ValueError, match="is not of the form metric:upper:lower"):
         limits_of(text)
+
+
+TIMES_US = (1_793_514_600_000_001, 10_413_792_000_000_000, 253_402_300_799_999_999)
+"""Of 2026, 2300 and 9999."""
+SAMPLES = [
+    *(("a", "cpu", *each) for each in zip((95.0, 10.0, 95.0), TIMES_US, strict=True)),
+    ("a", "cpu", 95.0, None),
+]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_samples_of_any_time_are_watched(spark, tmp_path, is_stream):
+    """Also those beyond the years of pandas; those without a time are left out."""
+    text = "host string, metric string, value double, time bigint"
+    rows = spark.createDataFrame(SAMPLES, text).withColumn("time", F.timestamp_micros("time"))
+    found = []
+    if is_stream:
+        parquet.write_table(rows.toArrow(), tmp_path / "1.parquet")
+        samples = spark.readStream.schema(rows.schema).parquet(str(tmp_path))
+        stream = found_alerts(samples, {"cpu": LIMIT}).writeStream.trigger(availableNow=True)
+        stream = stream.foreachBatch(lambda batch, _: found.extend(shown(batch)))
+        stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+    else:
+        found = shown(found_alerts(rows, {"cpu": LIMIT}))
+
+    expected = zip((1, 1, 2), ("raised", "recovered", "raised"), TIMES_US, strict=True)
+    assert found == list(expected)
+
+
+def shown(alerts):
+    rows = alerts.select("incident", "alert", F.unix_micros("time")).collect()
+    return [tuple(row) for row in rows]
