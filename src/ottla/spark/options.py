@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
+from ottla.config.config_type import LONG_MAX
 from ottla.record.columnar import COLUMNS, HEADERS
 from ottla.spark.offsets import (
     Bound,
@@ -89,9 +90,9 @@ class Given:
         if name not in self:
             return None
         text = self[name].strip()
-        if not re.fullmatch(r"[0-9]+", text) or int(text) == 0:
+        if not re.fullmatch(r"[0-9]*[1-9][0-9]*", text):
             raise OptionError(f"{self.shown(name)}: must be a whole number greater than 0")
-        return int(text)
+        return self._long(name, text)
 
     def duration_ms(self, name: str, default_ms: int) -> int:
         """A time span as Spark writes it: `15m`, `30s`, `500ms`; a bare number is milliseconds."""
@@ -100,7 +101,7 @@ class Given:
         match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", self[name].strip().lower())
         if match is None or (match[2] or "ms") not in UNITS_MS:
             raise OptionError(f"{self.shown(name)}: must be a time span like 15m, 30s or 500ms")
-        return int(match[1]) * UNITS_MS[match[2] or "ms"]
+        return self._long(name, match[1]) * UNITS_MS[match[2] or "ms"]
 
     def flag(self, name: str, default: bool) -> bool:
         if name not in self:
@@ -114,7 +115,13 @@ class Given:
         text = self[name].strip()
         if not re.fullmatch(r"[0-9]+", text):
             raise OptionError(f"{self.shown(name)}: must be milliseconds since 1970")
-        return int(text)
+        return self._long(name, text)
+
+    def _long(self, name: str, digits: str) -> int:
+        """The number, which Spark and the brokers keep in 64 bits."""
+        if len(digits.lstrip("0")) > len(str(LONG_MAX)) or int(digits) > LONG_MAX:
+            raise OptionError(f"{self.shown(name)}: must be at most {LONG_MAX}")
+        return int(digits)
 
 
 def _similar(name: str, canonical: Mapping[str, str]) -> str:

@@ -140,6 +140,12 @@ def test_end_of_a_batch_never_needs_a_record():
         ({"endingOffsetsByTimestamp": "5"}, "endingOffsetsByTimestamp=5: must be JSON like"),
         ({"startingOffsetsByTimestampStrategy": "x"}, "=x: must be error or latest"),
         ({"minPartitions": "0"}, "minPartitions=0: must be a whole number greater than 0"),
+        ({"minPartitions": "000"}, "minPartitions=000: must be a whole number greater than 0"),
+        *(
+            ({name: digits}, f"{name}={digits}: must be at most {2**63 - 1}")
+            for name in ("startingTimestamp", "endingTimestamp", "minPartitions", "maxTriggerDelay")
+            for digits in (str(2**63), "9" * 5000)
+        ),
         ({"maxOffsetsPerTrigger": "1e6"}, "maxOffsetsPerTrigger=1e6: must be a whole number"),
         (
             {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
