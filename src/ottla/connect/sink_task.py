@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
+from itertools import count
 from typing import Final, cast
 from uuid import UUID
 
@@ -437,9 +438,22 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
                 self._topic_ids[place] = topic_id
         self.pause_consumer()
         if partitions:
-            with self.calls.during("open"):
-                self._sink.open(list(partitions))
+            self._open(self._sink, partitions)
             self._rewind()
+
+    def _open(self, sink: SinkConnector, partitions: Sequence[TopicPartition]) -> None:
+        """Have the sink open partitions; one whose system is down is asked again."""
+        for attempts in count(1):
+            try:
+                with self.calls.during("open"):
+                    sink.open(list(partitions))
+                break
+            except Exception as error:
+                if not may_succeed_later(error):
+                    raise
+                logger.warning("%s: open is tried again: %s", self.id, error)
+                if self.wait(self.tolerance.pause_s(attempts)):
+                    raise
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         self._commit(partitions)

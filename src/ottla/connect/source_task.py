@@ -258,6 +258,8 @@ class WorkerSourceTask(WorkerTask):
         self._has_unread = False
         self._batch_size = 0
         self._poll_ms = 0
+        self._failed_polls = 0
+        """How many polls in a row have found their system down."""
         self.active_count = 0
         """Records that the source has returned and whose end is not known."""
 
@@ -350,17 +352,19 @@ class WorkerSourceTask(WorkerTask):
             self._poll_ms = self.parts.runtime.clock.monotonic_ms() - began_ms
 
     def _polled(self, source: SourceConnector) -> Sequence[SourceRecord | SourceBatch]:
+        """The records of one poll; none, after a pause, from a system that is down."""
         try:
             with self.calls.during("poll"):
-                return source.poll() or ()
+                found = source.poll() or ()
         except Exception as error:
-            if self.is_stopping or not may_succeed_later(error):
+            if not may_succeed_later(error):
                 raise
-            operation = Operation(Stage.TASK_POLL, type(source).__name__, None)
-            try:
-                return self.tolerance.retry(source.poll, error, lambda: operation) or ()
-            except SkippedRecordError:
-                return ()
+            self._failed_polls += 1
+            self.wait(self.tolerance.pause_s(self._failed_polls))
+            logger.warning("%s: poll is tried again: %s", self.id, error)
+            return ()
+        self._failed_polls = 0
+        return found
 
     def send_all(self, records: Sequence[SourceRecord | SourceBatch]) -> None:
         """Convert and send, in order."""

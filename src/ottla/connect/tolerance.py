@@ -136,6 +136,12 @@ class Tolerance:
         self.report(RecordFailure(operation(), error, attempts))
         raise SkippedRecordError(operation()) from error
 
+    def pause_s(self, attempts: int) -> float:
+        """Count a failed attempt that is repeated without end; how long to wait before the next."""
+        self.failures += 1
+        self.retries += 1
+        return self._backoff.delay_ms(attempts) / 1000
+
     def report(self, failure: RecordFailure) -> Future[Any] | None:
         """Count and report it, and raise ToleranceExceededError unless it is tolerated."""
         self.failures += 1

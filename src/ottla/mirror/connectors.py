@@ -73,19 +73,41 @@ class MirrorConnector(SourceConnector):
             raise ConfigError("transforms: a mirror copies batches as they are, and has none")
         self.flow = flow_of(self.context.properties, **self.switches)
         self.plan = MirrorPlan({}, [self.flow])
+        self.open()
+
+    def open(self) -> None:
+        """Open the clients."""
         self._keeper = Keeper(self.flow, self.plan, self.context.beans)
         self._keeper.open()
 
     def poll(self) -> list[SourceRecord]:
-        """Do what is due; the records are at the target already."""
-        assert self._keeper is not None, "started"
-        self._keeper.turn()
-        self.context.wait(IDLE_BETWEEN_TURNS_S)
+        """Do what is due; the records are at the target already.
+
+        After an error all begins again with other clients, from what is written at the target.
+        """
+        try:
+            if self._keeper is None:
+                self.open()
+            self.turn()
+        except BaseException:
+            self.close()
+            raise
         return []
 
+    def turn(self) -> None:
+        """Do what is due."""
+        assert self._keeper is not None, "open"
+        self._keeper.turn()
+        self.context.wait(IDLE_BETWEEN_TURNS_S)
+
+    def close(self) -> None:
+        """Close the clients."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.close()
+
     def stop(self) -> None:
-        if self._keeper is not None:
-            self._keeper.close()
+        self.close()
 
 
 class MirrorHeartbeatConnector(MirrorConnector):
@@ -114,28 +136,32 @@ class MirrorSourceConnector(MirrorConnector):
 
     _copier: FlowTask | None = None
 
-    def start(self) -> None:
-        super().start()
-        runner = FlowRunner(self.flow, self.plan, self.context.beans, Event())
-        self._runner = runner
-        self._copier = FlowTask(runner, 0)
+    def open(self) -> None:
+        super().open()
+        self._runner = FlowRunner(self.flow, self.plan, self.context.beans, Event())
+        self._copier = FlowTask(self._runner, 0)
 
-    def poll(self) -> list[SourceRecord]:
-        assert self._keeper is not None, "started"
-        assert self._copier is not None, "started"
+    def turn(self) -> None:
+        assert self._keeper is not None, "open"
+        assert self._copier is not None, "open"
         topics = self._keeper.turn()
         if topics is not None:
             self._runner.on_topics(topics)
             self._runner.on_circles(self._keeper.circles)
         if not self._copier.turn():
             self.context.wait(IDLE_BETWEEN_TURNS_S)
-        return []
+
+    def close(self) -> None:
+        copier, self._copier = self._copier, None
+        try:
+            if copier is not None:
+                copier.close(0)
+        finally:
+            super().close()
 
     def stop(self) -> None:
         try:
             if self._copier is not None:
                 self._copier.finish()
         finally:
-            if self._copier is not None:
-                self._copier.close(0)
-            super().stop()
+            self.close()

@@ -96,6 +96,8 @@ class Moody:
             raise SystemExit(method)
         if self.settings.raises == method:
             raise RuntimeError(f"raised in {method}")
+        if self.settings.raises == f"outage in {method}" and not GATE.is_set():
+            raise TryAgainError("the system is down")
 
 
 class MoodySource(Moody, SourceConnector):
@@ -140,10 +142,11 @@ class MoodySink(Moody, SinkConnector):
     def start(self):
         self.at("start")
 
+    def open(self, partitions):
+        self.at("open")
+
     def put(self, records):
         self.at("put")
-        if self.settings.raises == "outage" and not GATE.is_set():
-            raise TryAgainError("the system is down")
         kept = self.got.setdefault(self.context.name, [])
         for record in records:
             if self.settings.raises == "poison" and record.value == "poison":

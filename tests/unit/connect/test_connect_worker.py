@@ -742,7 +742,7 @@ def test_outage_sends_nothing_to_the_dead_letters(broker, worker):
         sink(
             "patient",
             "outage",
-            raises="outage",
+            raises="outage in put",
             **{
                 "errors.tolerance": "all",
                 "errors.deadletterqueue.topic.name": "dead-outage",

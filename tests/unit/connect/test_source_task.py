@@ -1,10 +1,11 @@
-"""A task of a source while no broker takes what it sends."""
+"""A task while no broker takes what it sends, or its system is down."""
 
 from __future__ import annotations
 
 import pytest
-from connect_kit import ask, standalone, state_of
+from connect_kit import GATE, MoodySink, ask, standalone, state_of
 
+from ottla import Producer
 from ottla.testing import InProcessBroker, wait_until
 
 LINES = 20_000
@@ -52,3 +53,27 @@ def test_full_buffer_is_waited_out(broker, tmp_path, caplog, way):
 
         assert [record.value.decode() for record in found] == ["first", *expected]
         assert state_of(worker, "c") == ("RUNNING", "RUNNING")
+
+
+@pytest.mark.parametrize("method", ["poll", "open", "put"])
+def test_outage_is_waited_out(broker, tmp_path, caplog, method):
+    """A plug-in that raises TryAgainError is asked again; its task stays RUNNING."""
+    GATE.clear()
+    config = {"name": method, "topic": method, "raises": f"outage in {method}"}
+    if method == "poll":
+        config["connector.class"] = "connect_kit.MoodySource"
+    else:
+        config |= {"connector.class": "connect_kit.MoodySink", "topics": method}
+        with Producer(broker.bootstrap_servers) as producer:
+            producer.send(method, b"1")
+    with standalone(broker, tmp_path) as worker:
+        worker.create(config)
+        said = f"{method}-0: {method} is tried again: "
+        wait_until(lambda: caplog.text.count(said) > 1, "two attempts")
+        GATE.set()
+
+        if method == "poll":
+            broker.wait_for_records(method, 3)
+        else:
+            wait_until(lambda: MoodySink.got.get(method) == ["1"], "the record")
+        assert state_of(worker, method) == ("RUNNING", "RUNNING")

@@ -57,6 +57,31 @@ def test_source_copies_and_goes_on(two, produce):
     assert "heartbeats" not in two["b"].topics()
 
 
+@pytest.mark.parametrize("once", ["true", "false"])
+def test_task_goes_on_after_an_error_with_other_clients(two, produce, once):
+    """A producer that another one has fenced, or that is closed, copies nothing any longer."""
+    settings = {"consumer.isolation.level": "read_committed"} if once == "true" else {}
+    settings = {f"source.cluster.{key}": value for key, value in settings.items()}
+    produce(two["a"], "pages", range(10))
+    given = {"exactly.once.source.support": "enabled"} if once == "true" else {}
+    with running(MirrorSourceConnector, two, **settings, **given) as source:
+        wait_until(lambda: len(two["b"].records("a.pages")) >= 10, "copy", meanwhile=source.poll)
+        source._copier._task._producer.close(0)
+        produce(two["a"], "pages", range(10, 20))
+        with pytest.raises(Exception, match="closed"):
+            wait_until(lambda: False, "an error", meanwhile=source.poll)
+        level = "read_committed" if once == "true" else "read_uncommitted"
+        wait_until(
+            lambda: len(two["b"].records("a.pages", isolation_level=level)) >= 20,
+            "the rest",
+            meanwhile=source.poll,
+        )
+
+    found = [each.value.decode() for each in two["b"].records("a.pages", isolation_level=level)]
+    assert found[-10:] == [str(number) for number in range(10, 20)]
+    assert once == "false" or found == [str(number) for number in range(20)]
+
+
 def test_checkpoints_are_written(two, produce):
     """The source copies, the checkpoint connector translates the group."""
     produce(two["a"], "pages", range(10))
