@@ -264,6 +264,8 @@ class DistributedHerder(Herder):
                     with self.group.rebalances.rebalance():
                         await self._rebalance()
                 await self._reconcile()
+                if self.group.is_leader:
+                    await self._renew_session_key()
             except KafkaError as error:
                 logger.error("group %s: %s", self.config_of_group.group_id, error)
                 member.request_join()
@@ -311,19 +313,18 @@ class DistributedHerder(Herder):
         await self._reconcile()
 
     async def _lead_duties(self) -> None:
-        """Take the right to write as the leader, and keep the session key young."""
+        """Take the right to write as the leader, and see to the session key."""
         if self.config_of_group.has_transactional_leader:
             await self.worker.ask(self._configs.claim, "taking the config topic over")
-        if not self.group.is_sessioned:
-            return
-        now_ms = self.worker.runtime.clock.now_ms()
-        key = self._topic.session_key
-        if key is None or now_ms - key.created_ms >= self.config_of_group.inter_worker_key_ttl_ms:
-            made = SessionKey(
-                secrets.token_bytes(32),
-                self.config_of_group.inter_worker_key_generation_algorithm,
-                now_ms,
-            )
+        await self._renew_session_key()
+
+    async def _renew_session_key(self) -> None:
+        """Make another key, as the leader, where there is none or it is too old."""
+        now_ms, known = self.worker.runtime.clock.now_ms(), self._topic.session_key
+        ttl_ms = self.config_of_group.inter_worker_key_ttl_ms
+        if self.group.is_sessioned and (known is None or now_ms - known.created_ms >= ttl_ms):
+            algorithm = self.config_of_group.inter_worker_key_generation_algorithm
+            made = SessionKey(secrets.token_bytes(32), algorithm, now_ms)
             await self.write([session_key_entry(made)])
 
     # What runs here
@@ -434,12 +435,13 @@ class DistributedHerder(Herder):
     async def put_config(
         self,
         name: str,
-        properties: Mapping[str, str],
+        properties: Mapping[str, str | None],
         may_replace: bool,
         target: TargetState | None = None,
+        is_patch: bool = False,
     ) -> tuple[bool, dict[str, Any]]:
         self._check_leads()
-        return await super().put_config(name, properties, may_replace, target)
+        return await super().put_config(name, properties, may_replace, target, is_patch)
 
     async def delete(self, name: str) -> None:
         self._check_leads()
@@ -468,10 +470,7 @@ class DistributedHerder(Herder):
         """
         limit = Deadline(self.worker.runtime.clock, int(ENDS_LIMIT_S * 1000))
         has_said = False
-        while any(
-            number != CONNECTOR and connector == name
-            for connector, number in self.group.work_in_group
-        ):
+        while self.group.has_tasks_of(name):
             self._check_leads()
             if limit.has_passed:
                 raise refusal(409, f"Tasks of connector {name} have not ended yet")

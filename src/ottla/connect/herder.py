@@ -301,20 +301,23 @@ class Herder(ABC):
     async def put_config(
         self,
         name: str,
-        properties: Mapping[str, str],
+        properties: Mapping[str, str | None],
         may_replace: bool,
         target: TargetState | None = None,
+        is_patch: bool = False,
     ) -> tuple[bool, dict[str, Any]]:
         """Create a connector or change it: whether it is new, and its info.
 
-        ConnectRestError 400 with all that is wrong, 409 if it is there and may not be replaced.
+        A patch changes single settings; None takes one away (KIP-477). ConnectRestError 400 with
+        all that is wrong, 409 if it is there and may not be replaced.
         """
         name = name.strip()
-        try:
-            wanted = required_name(name, properties)
-        except KafkaError as error:
-            raise refusal(400, error.message) from None
         async with self._lock(name):
+            given = {**self.config(name), **properties} if is_patch else properties
+            try:
+                wanted = required_name(name, {k: v for k, v in given.items() if v is not None})
+            except KafkaError as error:
+                raise refusal(400, error.message) from None
             is_new = name not in self.state.connectors
             if not is_new and not may_replace:
                 raise refusal(409, f"Connector {name} already exists")
@@ -324,12 +327,6 @@ class Herder(ABC):
             await self.store_config(name, wanted, target)
         await self.settle(name)
         return is_new, self.info(name)
-
-    async def patch_config(self, name: str, changes: Mapping[str, str | None]) -> dict[str, Any]:
-        """Change single settings; None takes one away (KIP-477)."""
-        merged = {**self.config(name), **changes}
-        wanted = {key: value for key, value in merged.items() if value is not None}
-        return (await self.put_config(name, wanted, may_replace=True))[1]
 
     async def delete(self, name: str) -> None:
         async with self._lock(name):

@@ -304,8 +304,9 @@ class RestServer:
 
     async def _patch_config(self, request: web.Request) -> web.Response:
         body = await _mapping(request)
-        changes = {k: None if v is None else str(v) for k, v in body.items()}
-        return web.json_response(await self._herder.patch_config(_name(request), changes))
+        changes = {**dict.fromkeys(body), **_properties(body)}
+        _, info = await self._herder.put_config(_name(request), changes, True, is_patch=True)
+        return web.json_response(info)
 
     async def _get_status(self, request: web.Request) -> web.Response:
         return web.json_response(self._herder.status(_name(request)))

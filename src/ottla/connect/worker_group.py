@@ -118,11 +118,8 @@ class WorkerGroup:
             PROTOCOL_TYPE,
         )
         self._last_generation = -1
-        self.work_in_group: Work = NO_WORK
-        """For the leader: all that members ran, or were given to run, at the last rebalance.
-
-        A member that gives work up joins again when that has ended.
-        """
+        self._work_of_all: Work = NO_WORK
+        """For the leader: all that members ran, or were given to run, at the last rebalance."""
 
     @property
     def is_leader(self) -> bool:
@@ -137,6 +134,14 @@ class WorkerGroup:
     def is_sessioned(self) -> bool:
         """Whether workers sign what they ask of each other."""
         return VERSIONS.get(self.protocol, 0) > 1
+
+    def has_tasks_of(self, connector: str) -> bool:
+        """For the leader: whether a member may run tasks of a connector.
+
+        A member that gives work up joins again when that has ended.
+        """
+        work = self._work_of_all
+        return any(name == connector and number != CONNECTOR for name, number in work)
 
     async def join(self) -> Assignment:
         """One rebalance; the assignment says what is new and what goes."""
@@ -180,7 +185,7 @@ class WorkerGroup:
             return dict.fromkeys(states, error.encode(version))
         dealt = self._dealt(version, states, config)
         running = (state.running for state in states.values())
-        self.work_in_group = NO_WORK.union(*running, *dealt.assigned.values())
+        self._work_of_all = NO_WORK.union(*running, *dealt.assigned.values())
         return {
             member: Assignment(
                 leader=self.member.member_id,

@@ -220,6 +220,23 @@ def test_connector_that_is_stopped_on_its_way_to_a_worker_has_no_tasks(broker, w
     wait_for_state(worker, "moving", "STOPPED")
 
 
+def test_session_key_is_young_without_a_rebalance(broker, workers):
+    """The leader makes another one after inter.worker.key.ttl.ms, and all know it."""
+    first, second = workers(2, inter_worker_key_ttl_ms=100)
+    found = {first.herder.session_key}
+
+    def has_changed_twice():
+        found.add(first.herder.session_key)
+        return len(found) > 2
+
+    generation = first.herder.group.member.generation
+    wait_until(has_changed_twice, "two other keys")
+    assert first.herder.group.member.generation == generation
+    wait_until(lambda: first.herder.session_key == second.herder.session_key, "one key for both")
+    ask(first, "PUT", "/connectors/after/config", split("after", 4))
+    wait_for_state(second, "after", *["RUNNING"] * 5)
+
+
 @pytest.mark.parametrize("target", ["stop", "pause"])
 def test_connector_that_is_resumed_at_once_has_its_tasks(workers, target):
     """However the writing of its tasks and of its target follow each other."""

@@ -7,6 +7,7 @@ import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from connect_kit import ask, distributed, standalone, wait_for_state
@@ -82,9 +83,26 @@ def test_config_is_put_and_patched(worker):
     status, info = ask(worker, "PATCH", path, {"count": None, "hangs": ""})
     assert (status, "count" in info["config"], info["config"]["hangs"]) == (200, False, "")
     assert ask(worker, "PATCH", "/connectors/nobody/config", {})[0] == 404
+    status, info = ask(worker, "PATCH", path, {"own.flag": True, "own.number": 7})
+    assert (status, info["config"]["own.flag"], info["config"]["own.number"]) == (200, "true", "7")
+    status, answer = ask(worker, "PATCH", path, {"own.list": ["a"]})
+    assert (status, answer["message"]) == (400, "own.list=['a']: must be a text")
+    assert ask(worker, "GET", path)[1] == info["config"]
     status, error = ask(worker, "PUT", path, config(name="other"))
     assert (status, "doesn't match" in error["message"]) == (400, True)
     assert ask(worker, "DELETE", "/connectors/two")[0] == 204
+
+
+def test_patches_at_the_same_time_are_all_there(worker):
+    """Each changes what the one before it has left."""
+    path = "/connectors/many/config"
+    assert ask(worker, "PUT", path, config(count="1"))[0] == 201
+    changes = [{f"own.{number}": str(number)} for number in range(12)]
+    with ThreadPoolExecutor(len(changes)) as threads:
+        patched = [threads.submit(ask, worker, "PATCH", path, each) for each in changes]
+        assert {each.result()[0] for each in patched} == {200}
+    found = ask(worker, "GET", path)[1]
+    assert all(each.items() <= found.items() for each in changes), found
 
 
 def test_initial_state(worker):
