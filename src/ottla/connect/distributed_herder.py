@@ -229,8 +229,8 @@ class DistributedHerder(Herder):
             self._running.cancel()
             await asyncio.wait([self._running], timeout=CLOSE_WAIT_S)
         self.owned = set()
-        await self.group.leave()
         await super().close()
+        await self.group.leave()  # others may run now what has ended here
         if self._status_writing is not None:
             await asyncio.wait([self._status_writing], timeout=CLOSE_WAIT_S)
             self._status_writing.cancel()

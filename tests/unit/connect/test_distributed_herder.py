@@ -361,6 +361,27 @@ def test_connectors_of_any_name_have_tasks(broker, workers):
     assert ask(first, "GET", "/connectors")[1] == []
 
 
+def test_worker_leaves_when_its_tasks_have_ended(broker, workers):
+    """No other worker runs a task that still ends, and could send and store what that one does."""
+    first, second = workers(2)
+    ask(first, "PUT", "/connectors/leaving/config", growing("leaving", count=10**6, batch=1))
+    broker.wait_for_records("leaving", 1)
+    task = TaskId("leaving", 0)
+    runs, other = (first, second) if task in first.herder.worker.tasks else (second, first)
+    with ThreadPoolExecutor() as threads, Admin(broker.bootstrap_servers) as admin:
+        with Growing.standing:
+            closing = threads.submit(runs.close)
+            wait_until(lambda: runs.herder.worker._ending, "the end of its tasks to be awaited")
+            assert len(admin.describe_groups(["workers"])["workers"].members) == 2
+            assert task not in other.herder.worker.tasks
+        closing.result(60)
+    wait_until(lambda: task in other.herder.worker.tasks, "the task to move")
+    end = len(broker.records("leaving"))
+    wait_until(lambda: len(broker.records("leaving")) > end, "more records")
+    found = [int(record.value) for record in broker.records("leaving")]
+    assert found == list(range(len(found)))
+
+
 def restart_task(worker, path):
     """Ask until it is done: the answer is 409 while the group rebalances."""
     return wait_until(lambda: ask(worker, "POST", path)[0] == 204, f"{path} to be answered")
