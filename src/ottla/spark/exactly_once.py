@@ -80,6 +80,11 @@ class SinkError(Exception):
     """A micro-batch that cannot be committed; the text names its fate."""
 
 
+class NotOpenError(SinkError):
+    """A transaction of a batch was ended before the decision: its time was over, or another
+    instance has begun. Nothing of the batch counts, and it may be written again."""
+
+
 class TakenOverError(SinkError):
     """Another instance of the application has taken over the query."""
 
@@ -88,6 +93,22 @@ class TakenOverError(SinkError):
             f"{sink_id}: another instance has taken over, or a decision could not be made; what "
             "counts is seen when the query is begun again"
         )
+
+
+LEFT_TO_ANOTHER: Final = (
+    TakenOverError.__name__,
+    NotOpenError.__name__,
+    *sorted(code.name for code in FENCED),
+)
+
+
+def is_left_to_another(error: BaseException) -> bool:
+    """Whether a query ended because another instance has begun it, as far as is known.
+
+    A query's error comes through the JVM, which keeps names and texts.
+    """
+    text = f"{type(error).__name__}: {error}"
+    return any(name in text for name in LEFT_TO_ANOTHER)
 
 
 @dataclass(frozen=True)
@@ -301,7 +322,7 @@ class BatchCommitter:
         for each in prepared:
             state = found[each.transactional_id]
             if (state.state, state.producer_id, state.producer_epoch) != (OPEN, *each[1:]):
-                raise SinkError(
+                raise NotOpenError(
                     f"batch {batch_id}: transaction {each.transactional_id} is {state.state}, "
                     "and no longer open; nothing of the batch counts, and it is written again "
                     "when the query is started again"

@@ -17,7 +17,7 @@ from ottla.clients.consumer.consumer import Consumer
 from ottla.clients.consumer.subscription_state import RebalanceListener
 from ottla.config.client_config import ConsumerConfig
 from ottla.spark.checkpoint_topic import CheckpointCopy
-from ottla.spark.exactly_once import TakenOverError
+from ottla.spark.exactly_once import is_left_to_another
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
@@ -126,22 +126,21 @@ class StreamsInstance:
 
     def _keep_running(self, topic: str) -> None:
         query = self._queries.get(topic)
-        if query is None:
-            copy = self._copies.pop(topic, None) or self._follow(topic)
-            logger.info("%s takes over %s", self._name, topic)
-            self._queries[topic] = self._begin(topic, copy)
-            return
         try:
+            if query is None:
+                copy = self._copies.pop(topic, None) or self._follow(topic)
+                logger.info("%s takes over %s", self._name, topic)
+                self._queries[topic] = self._begin(topic, copy)
+                return
             has_ended = query.has_ended()
         except Exception as error:
-            # It comes through the JVM, which keeps its name and text.
-            if TakenOverError.__name__ not in str(error):
+            if not is_left_to_another(error):
                 raise
             logger.warning("%s: %s", topic, error)
             has_ended = True
         if has_ended:
             # Membership says whose it is; if it is still this instance's, it begins again.
-            del self._queries[topic]
+            self._queries.pop(topic, None)
 
     def _keep_warm(self, topic: str) -> None:
         if topic not in self._copies:

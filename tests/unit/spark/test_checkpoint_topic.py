@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import ottla
+from ottla import Producer
 from ottla.spark import connections, producers
 from ottla.spark.checkpoint_topic import (
     PIECE_BYTES,
@@ -18,11 +19,13 @@ from ottla.spark.checkpoint_topic import (
     create_topic,
     versions_of,
 )
+from ottla.spark.decision_log import DecisionLog
 from ottla.spark.exactly_once import (
     BatchCommitter,
     SinkError,
     TakenOverError,
     TaskAttempt,
+    is_left_to_another,
     write_prepared,
 )
 from ottla.spark.sink_options import SinkOptions
@@ -169,6 +172,49 @@ def test_an_instance_that_was_taken_over_decides_no_more(servers, start):
         late.run(1, "late", sum_after="9")
     other.run(0, "a", sum_after="1")
     other.run(1, "b", sum_after="2")
+
+    assert values(servers) == [b"a", b"b"]
+    assert start("third").files()["state/0/0/2.delta"] == "2"
+
+
+MOMENTS = {
+    "before the task asks which batch counts": (DecisionLog, "newest"),
+    "before the task has a producer": (Producer, "init_transactions"),
+    "before the first row": (Producer, "begin_transaction"),
+    "before the rows are sent": (Producer, "flush"),
+    "before the task is complete": (Producer, "prepare_transaction"),
+    "before the driver looks": (BatchCommitter, "has_decided"),
+    "before the state is written": (CheckpointedBatches, "_prepare"),
+    "in the middle of the state": (CheckpointedBatches, "_changes"),
+    "before the commit": (BatchCommitter, "commit"),
+    "before the driver asks what is open": (BatchCommitter, "_check_open"),
+    "before the decision": (BatchCommitter, "_decide"),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_an_instance_that_is_taken_over_at_any_moment_leaves_it_to_the_other(
+    servers, start, monkeypatch, moment
+):
+    """Its error says so, so that it stays as a standby; nothing that it wrote counts."""
+    late = start("late")
+    late.run(0, "a", sum_after="1")
+    others = []
+    owner, name = MOMENTS[moment]
+    call = getattr(owner, name)
+
+    def overtaken(*arguments):
+        if not others:
+            others.append(None)
+            others[0] = start("other")
+        return call(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, overtaken)
+        with pytest.raises(Exception) as failure:  # noqa: PT011 - of any kind of these
+            late.run(1, "late", sum_after="9")
+    assert is_left_to_another(failure.value), failure.value
+    others[0].run(1, "b", sum_after="2")
 
     assert values(servers) == [b"a", b"b"]
     assert start("third").files()["state/0/0/2.delta"] == "2"

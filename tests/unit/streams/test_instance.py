@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 import ottla
-from ottla.spark.exactly_once import TakenOverError
+from ottla import KafkaError
+from ottla.clients.producer.transaction_manager import FENCED
+from ottla.spark.exactly_once import NotOpenError, TakenOverError
 from ottla.streams.instance import StreamsInstance
 from ottla.testing.waiting import wait_until
 
@@ -143,13 +145,39 @@ def test_query_that_someone_has_stopped_begins_again_where_it_is_assigned(start)
     assert member.runs == 1
 
 
-def test_query_that_was_taken_over_begins_again_where_it_is_assigned(start):
-    """It was too late to decide a batch; what counts is read from the topic once more."""
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError(f"{TakenOverError.__name__}: app-x"),
+        RuntimeError(f"{NotOpenError.__name__}: batch 7"),
+        *(RuntimeError(f"...Traceback: {KafkaError(code, 'x')}") for code in sorted(FENCED)),
+    ],
+    ids=str,
+)
+def test_query_that_was_taken_over_begins_again_where_it_is_assigned(start, error):
+    """It was too late to write or decide a batch; the topic has the one that counts."""
     member = start()
     wait_until(lambda: member.runs == 1, "the query")
-    member.begun[0][1].error = RuntimeError(f"{TakenOverError.__name__}: app-x")
+    member.begun[0][1].error = error
     wait_until(lambda: len(member.begun) == 2, "it to begin again")
 
+    assert member.instance.is_active
+
+
+def test_query_that_is_taken_over_while_it_begins_is_begun_again(start, monkeypatch):
+    """The instance stays, and follows the topic or runs the query, as membership says."""
+    begin, errors = Member.begin, [TakenOverError("app-x"), KafkaError(min(FENCED), "x")]
+
+    def overtaken(member, topic, copy):
+        if errors:
+            raise errors.pop()
+        return begin(member, topic, copy)
+
+    monkeypatch.setattr(Member, "begin", overtaken)
+    member = start()
+    wait_until(lambda: member.runs == 1, "it to run")
+
+    assert errors == []
     assert member.instance.is_active
 
 
