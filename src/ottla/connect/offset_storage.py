@@ -279,6 +279,7 @@ class OwnOffsets(OffsetStorage):
         self.table = LayeredTable(own.table, of_worker.table)
 
     def encode(self, entries: Sequence[SourceOffset]) -> tuple[str, list[OffsetRecord]]:
+        self._forget(entries, COPY_LIMIT_MS)
         return self._own.encode(entries)
 
     def note_committed(self, entries: Sequence[SourceOffset]) -> None:
@@ -287,6 +288,7 @@ class OwnOffsets(OffsetStorage):
 
     def write(self, entries: Sequence[SourceOffset], timeout_ms: int) -> None:
         self._start()
+        self._forget(entries, timeout_ms)
         self._own.write(entries, timeout_ms)
         self._copy(entries, timeout_ms)
 
@@ -305,6 +307,12 @@ class OwnOffsets(OffsetStorage):
             if not self._is_started:
                 self._own.start()
                 self._is_started = True
+
+    def _forget(self, entries: Sequence[SourceOffset], timeout_ms: int) -> None:
+        """Remove offsets from the worker's topic first: else they would count once more."""
+        gone = [each for each in entries if each.offset is None]
+        if gone:
+            self._of_worker.write(gone, timeout_ms)
 
     def _copy(self, entries: Sequence[SourceOffset], timeout_ms: int) -> None:
         try:

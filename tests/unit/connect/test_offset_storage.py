@@ -11,12 +11,14 @@ import pytest
 
 from ottla.connect.offset_storage import (
     FileOffsetStorage,
+    OffsetStorage,
+    OwnOffsets,
     SourceOffset,
     check_simple,
     check_stored,
     partition_key,
 )
-from ottla.errors import ConfigError, KafkaError
+from ottla.errors import ConfigError, KafkaError, KafkaTimeoutError
 
 
 def test_order_of_keys_does_not_matter():
@@ -127,3 +129,48 @@ def test_place_has_simple_values():
     check_simple({"n": 1, "t": "x", "b": True, "none": None}, "offset")
     with pytest.raises(ConfigError, match=r"offset=\{'n': \[1\]\}: must have names and simple"):
         check_simple({"n": [1]}, "offset")
+
+
+class FlakyStorage(OffsetStorage):
+    """Keeps offsets in memory, until it fails."""
+
+    topic = "offsets"
+    is_down = False
+
+    def encode(self, entries):
+        return self.topic, [(b"key", None) for _ in entries]
+
+    def write(self, entries, timeout_ms):
+        if self.is_down:
+            raise KafkaTimeoutError("no broker takes it")
+        self.note_committed(entries)
+
+    def start(self):
+        pass
+
+
+@pytest.mark.parametrize("way", ["write", "transaction"])
+def test_offset_that_is_removed_from_a_topic_of_its_own_does_not_come_back(way):
+    """It was copied to the workers' topic, which counts where the other has none."""
+    own, of_worker = FlakyStorage(), FlakyStorage()
+    offsets = OwnOffsets(own, of_worker)
+
+    def store(offset):
+        entries = [SourceOffset("c", {"f": 1}, offset)]
+        if way == "write":
+            offsets.write(entries, 1)
+        else:
+            offsets.encode(entries)
+            offsets.note_committed(entries)
+
+    store({"n": 1})
+    of_worker.is_down = True
+    store({"n": 2})  # the copy of what is kept may be late
+    assert offsets.table.get("c", {"f": 1}) == {"n": 2}
+    with pytest.raises(KafkaTimeoutError):
+        store(None)
+    assert offsets.table.get("c", {"f": 1}) == {"n": 2}
+    of_worker.is_down = False
+    store(None)
+    assert offsets.table.get("c", {"f": 1}) is None
+    assert offsets.table.of("c") == []
