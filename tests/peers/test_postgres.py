@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from datetime import date
 from decimal import Decimal
+from functools import wraps
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
+import psycopg
 import pytest
 from contexts import through_json
 from postgres import Postgres
 
 from ottla.connect.connector import SourceTaskContext
-from ottla.connect.connectors.postgres import PostgresSource
+from ottla.connect.connectors.postgres import PostgresSource, ReplicationStream
 from ottla.connect.json_converter import JsonConverter
 from ottla.errors import ConfigError
 from ottla.testing import wait_until
@@ -369,6 +371,46 @@ def test_a_task_that_has_read_waits_for_its_server_at_its_start(database):
     database.execute("INSERT INTO orders (id) VALUES (2)")
     capture.take_until(lambda: len(capture.records) == 2)
     capture.kill()
+
+
+class Outages:
+    """Loses the connection at one of the calls by which a task asks its database."""
+
+    def __init__(self, monkeypatch, at):
+        self.at = at
+        self.count = 0
+        for owner, name in ((PostgresSource, "_connect"), (ReplicationStream, "next_message")):
+            monkeypatch.setattr(owner, name, self.failing(getattr(owner, name)))
+
+    def failing(self, call):
+        @wraps(call)
+        def ask(*arguments, **more):
+            self.count += 1
+            if self.count == self.at:
+                raise psycopg.OperationalError("the connection was lost")
+            return call(*arguments, **more)
+
+        return ask
+
+
+@pytest.mark.parametrize("at", range(2, 26))
+def test_no_row_is_passed_over_whenever_the_connection_is_lost(database, monkeypatch, at):
+    """In the snapshot, at its end, and between two messages of the log that are one batch."""
+    database.execute("INSERT INTO orders (id) SELECT * FROM generate_series(0, 9)")
+    outages = Outages(monkeypatch, at)
+    capture = Capture(database, **{"batch.events": "4", "value.format": "row"})
+    capture.take_until(lambda: len(capture.table()) == 10)
+    for start in (10, 20):
+        database.execute(
+            f"INSERT INTO orders (id) SELECT * FROM generate_series({start}, {start + 9})"
+        )
+    capture.take_until(lambda: 29 in capture.table())
+    capture.take_until(lambda: outages.count > at)
+    capture.kill()
+
+    assert sorted(capture.table()) == list(range(30))
+    changes = [record.key["id"] for record in capture.records if record.key["id"] >= 10]
+    assert changes == list(range(10, 30))
 
 
 def test_a_publication_that_is_dropped_ends_the_task(database):

@@ -222,18 +222,25 @@ class PostgresSource(SourceConnector):
             self._stream.close()
 
     def poll(self) -> Sequence[SourceRecord]:
-        """The next rows of the snapshot, then the next changes; after a wait, if there are none."""
+        """The next rows of the snapshot, then the next changes; after a wait, if there are none.
+
+        Those that were read when the connection was lost are returned: it goes on behind them.
+        """
+        found: list[SourceRecord] = []
         try:
             if self._next_look is None or self._next_look.has_passed:
                 self._look()
             if self._stream is None and self._snapshot is None:
                 self._begin()
-            found = self._next_rows() if self._snapshot is not None else self._next_changes()
+            if self._snapshot is not None:
+                self._next_rows(found)
+            else:
+                self._next_changes(found)
         except self._psycopg.OperationalError as error:
             logger.warning("slot %s: %s; connecting again", self.settings.slot_name, error)
             self._disconnect()
-            self.context.wait(RECONNECT_S)
-            return []
+            if not found:
+                self.context.wait(RECONNECT_S)
         if found:
             self._emitted, self._delivered, self._stored = found[-1], False, False
         return found
@@ -387,22 +394,19 @@ class PostgresSource(SourceConnector):
                 change = Change("r", relation, None, list(texts))
                 yield from self._records(change, None, {SNAPSHOT: True, LSN: lsn})
 
-    def _next_rows(self) -> list[SourceRecord]:
+    def _next_rows(self, found: list[SourceRecord]) -> None:
         assert self._snapshot is not None, "called while there is one"
-        found: list[SourceRecord] = []
         for record in self._snapshot:
             found.append(record)
             if len(found) >= self.settings.batch_events:
-                return found
+                return
         self._snapshot = None
         self._start_stream()
-        return found
 
     # The log
 
-    def _next_changes(self) -> list[SourceRecord]:
+    def _next_changes(self, found: list[SourceRecord]) -> None:
         assert self._stream is not None, "called while there is one"
-        found: list[SourceRecord] = []
         while len(found) < self.settings.batch_events:
             message = self._stream.next_message(wait=not found)
             if message is None:
@@ -411,7 +415,6 @@ class PostgresSource(SourceConnector):
                 found += self._follow(event)
         if not found:
             self._report(self._stream)
-        return found
 
     def _follow(self, event: Change | Begin | Commit) -> list[SourceRecord]:
         """The records of an event that was not returned before."""
