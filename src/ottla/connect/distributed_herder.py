@@ -58,7 +58,7 @@ WRITE_LIMIT_MS: Final = 30_000
 TICK_S: Final = 1.0
 CLOSE_WAIT_S: Final = 5.0
 POST_PAUSE_S: Final = 0.25
-ENDS_LIMIT_S: Final = 60.0
+ENDS_LIMIT_MS: Final = 60_000
 """How long a request about offsets waits for tasks that end: less than a request may take."""
 STATUS_PAUSE_S: Final = 1.0
 """Between two times that statuses are written which could not be."""
@@ -156,6 +156,17 @@ class TaskVersion(NamedTuple):
     properties: dict[str, str]
     planning: int
     """The number of the planning; 0 for tasks that outlive it."""
+
+
+NO_VERSION: Final = TaskVersion({}, -1)
+
+
+def version_to_run(herder: Herder, task_id: TaskId) -> TaskVersion:
+    """The version of a task by the config topic as it is now."""
+    name, number = task_id
+    properties = herder.state.tasks[name][number]
+    is_once = herder.worker.exactly_once is not None and herder.kind_of(properties) == "source"
+    return TaskVersion(properties, herder.state.generations.get(name, 0) if is_once else 0)
 
 
 class DistributedHerder(Herder):
@@ -272,10 +283,15 @@ class DistributedHerder(Herder):
                 await asyncio.sleep(TICK_S)
 
     async def _rebalance(self) -> None:
-        """Join, stop what was revoked, and join again if something was."""
+        """Join, stop what was revoked, and join again if something was.
+
+        Tasks of before end first: another worker may read their partitions after the rebalance.
+        """
         await self.refresh()
         if not self.group.is_incremental and self._has_joined:
             await self._drop_all()
+        async with self._reconciling:
+            await self._stop_others(self._wanted_tasks())
         self.group.running = frozenset(self.owned)
         assignment = await self.group.join()
         if assignment.error == CONFIG_MISMATCH or self._topic.offset < assignment.config_offset:
@@ -335,38 +351,37 @@ class DistributedHerder(Herder):
             await self._make_it_so()
 
     async def _make_it_so(self) -> None:
-        state = self.state
-        wanted = {
-            task_id: self._wanted_version(task_id)
-            for task_id in self.owned
-            if task_id.task != CONNECTOR and task_id in state.task_ids(task_id.connector)
-        }
-        ending = [
-            task_id
-            for task_id in self.worker.tasks
-            if task_id not in wanted or self._run_as.get(task_id) != wanted[task_id]
-        ]
-        await self.worker.stop_tasks(ending)
+        state, wanted = self.state, self._wanted_tasks()
+        await self._stop_others(wanted)
         for name in list(self.worker.connectors):
             if TaskId(name, CONNECTOR) not in self.owned or name not in state.connectors:
                 await self.worker.stop_connector(name)
         for name, number in sorted(self.owned):
             if number == CONNECTOR and name in state.connectors:
                 self._start_connector(name)
+        self._run_as = {each: run for each, run in self._run_as.items() if each in wanted}
+        if self.group.member.needs_join:
+            return  # tasks of before may read their partitions on other workers until then
         for task_id, version in wanted.items():
             if task_id not in self.worker.tasks and self._run_as.get(task_id) != version:
                 self._run_as[task_id] = version
                 target = state.target(task_id.connector)
                 self.worker.start_task(task_id, version.properties, target)
-        for task_id in list(self._run_as):
-            if task_id not in wanted:
-                del self._run_as[task_id]
 
-    def _wanted_version(self, task_id: TaskId) -> TaskVersion:
-        name, number = task_id
-        properties = self.state.tasks[name][number]
-        is_once = self.worker.exactly_once is not None and self.kind_of(properties) == "source"
-        return TaskVersion(properties, self.state.generations.get(name, 0) if is_once else 0)
+    async def _stop_others(self, wanted: Mapping[TaskId, TaskVersion]) -> None:
+        """Stop tasks that are not wanted, or are of another version."""
+        running = self.worker.tasks
+        await self.worker.stop_tasks(
+            [each for each in running if self._run_as.get(each) != wanted.get(each, NO_VERSION)]
+        )
+
+    def _wanted_tasks(self) -> dict[TaskId, TaskVersion]:
+        """The tasks to run here."""
+        return {
+            each: version_to_run(self, each)
+            for each in self.owned
+            if each.task != CONNECTOR and each in self.state.task_ids(each.connector)
+        }
 
     def _start_connector(self, name: str) -> None:
         if name in self.worker.connectors:
@@ -456,28 +471,23 @@ class DistributedHerder(Herder):
         return await super().restart(name, include_tasks, only_failed)
 
     async def _write_offsets(self, name: str, wanted: Any, verb: str) -> str:
-        self._check_leads()
         await self._check_stopped(name)
-        await self._wait_for_ends(name)
         if self.config_of_group.is_exactly_once and self.kind_of(self.config(name)) == "source":
             await self.fence(name)
         return await super()._write_offsets(name, wanted, verb)
 
-    async def _wait_for_ends(self, name: str) -> None:
-        """Wait until no worker runs tasks of a stopped connector.
-
-        They store offsets as they end, over those that a person has set.
-        """
-        limit = Deadline(self.worker.runtime.clock, int(ENDS_LIMIT_S * 1000))
-        has_said = False
+    async def _check_stopped(self, name: str) -> None:
+        """Also wait until no worker runs tasks of the connector: they store offsets as they end."""
+        self._check_leads()
+        await super()._check_stopped(name)
+        limit = Deadline(self.worker.runtime.clock, ENDS_LIMIT_MS)
+        if self.group.has_tasks_of(name):
+            logger.info("Offsets of %s wait for the end of its tasks", name)
         while self.group.has_tasks_of(name):
-            self._check_leads()
             if limit.has_passed:
                 raise refusal(409, f"Tasks of connector {name} have not ended yet")
-            if not has_said:
-                has_said = True
-                logger.info("Offsets of %s wait for the end of its tasks", name)
             await asyncio.sleep(POST_PAUSE_S)
+        self._check_leads()
 
     async def set_group_level(self, name: str, level: str) -> None:
         """Any worker may write it; all read it, this one before the answer."""

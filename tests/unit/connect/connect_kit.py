@@ -7,6 +7,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections import Counter
+from contextlib import nullcontext
 from decimal import Decimal
 from typing import ClassVar
 
@@ -412,3 +413,27 @@ class Growing(Counting):
             if self.seen != type(self).splits:
                 self.seen = type(self).splits
                 self.context.request_task_reconfiguration()
+
+
+class Swapping(Counting):
+    """Two tasks that count apart; which of them has which count, `shift` says."""
+
+    shift = 0
+    planned = 0
+    standing: ClassVar[threading.Lock] = threading.Lock()
+    """Who has it has the first count stand still with what was read."""
+
+    def tasks(self, max_tasks):
+        self.planned = type(self).shift
+        return [{"number": str((number + self.planned) % 2)} for number in range(2)]
+
+    def watch(self):
+        while not self.context.wait(self.idle_s):
+            if self.planned != type(self).shift:
+                self.planned = type(self).shift
+                self.context.request_task_reconfiguration()
+
+    def poll(self):
+        found = super().poll()
+        with self.standing if self.settings.number == 0 else nullcontext():
+            return found

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
-from connect_kit import Growing, ask, distributed, wait_for_state
+from connect_kit import Growing, Swapping, ask, distributed, wait_for_state
 
 from ottla import Admin, Producer
 from ottla.clients.admin.descriptions import NewTopic
@@ -188,7 +188,7 @@ def growing(name, **more):
 def test_offsets_that_a_person_sets_outlive_tasks_that_still_end(broker, workers, caplog):
     """A task stores its offsets once more as it ends: a request about offsets waits for that."""
     caplog.set_level(logging.INFO)
-    (worker,) = workers(1)
+    (worker,) = workers(1, offset_flush_interval_ms=3_600_000)  # none is stored before its end
     ask(worker, "PUT", "/connectors/slow/config", growing("slow", count=10**6, batch=1))
     broker.wait_for_records("slow", 3)
     with ThreadPoolExecutor() as threads:
@@ -359,6 +359,25 @@ def test_connectors_of_any_name_have_tasks(broker, workers):
         assert restart_task(second, f"{path}/tasks/1/restart")
         assert ask(second, "DELETE", path)[0] == 204
     assert ask(first, "GET", "/connectors")[1] == []
+
+
+def test_no_task_starts_beside_one_of_the_planning_before(broker, workers, monkeypatch):
+    """Both would read the same partition of the source, each from what it knows to be stored."""
+    both = workers(2)
+    config = split("swap", 2) | {"connector.class": "connect_kit.Swapping"}
+    config |= {"count": "1000000", "batch": "1"}
+    ask(both[0], "PUT", "/connectors/swap/config", config)
+    wait_for_state(both[0], "swap", *["RUNNING"] * 3)
+    wait_until(lambda: len(owners(both[0], "swap")) == 2, "a task on each")
+    task = TaskId("swap", 0)
+    slow, other = both if task in both[0].herder.worker.tasks else both[::-1]
+    former = other.herder.worker.tasks[TaskId("swap", 1)]
+    with Swapping.standing:
+        monkeypatch.setattr(Swapping, "shift", 1)
+        wait_until(lambda: slow.herder.worker._ending, "the end of a task to be awaited")
+        wait_until(former.finished.done, "the end of the other")
+        assert TaskId("swap", 1) not in other.herder.worker.tasks
+    wait_for_state(both[0], "swap", *["RUNNING"] * 3)
 
 
 def test_worker_leaves_when_its_tasks_have_ended(broker, workers):
