@@ -86,3 +86,5 @@ def _show(reset: Reset, verb: str, terminal: Terminal) -> None:
         terminal.print(f"{verb} {line}")
     if not lines:
         terminal.print("there is nothing to delete")
+    for name, other in reset.left_topics.items():
+        terminal.print(f"left the topic {name}: it may be of the application {other}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 STATE_DIR = "streams-state"
 REPARTITION = "repartition"
@@ -33,6 +34,12 @@ def is_internal(topic: str, application_id: str) -> bool:
     """Whether a topic belongs to an application."""
     ends = (f"-{REPARTITION}", f"-{CHANGELOG}")
     return topic.startswith(f"{application_id}-") and topic.endswith(ends)
+
+
+def applications_of(group_ids: Iterable[str]) -> set[str]:
+    """The applications whose sinks have decisions in these groups."""
+    found = (re.fullmatch(f"(.+)-{QUERY_ID}", each) for each in group_ids)
+    return {each[1] for each in found if each is not None}
 
 
 def is_group_of(group_id: str, application_id: str) -> bool:

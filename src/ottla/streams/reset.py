@@ -7,24 +7,35 @@ their decisions. Output topics stay as they are. Needs no Spark.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ottla.clients.admin.admin import Admin
 from ottla.clients.topic_offsets import OffsetSpec
-from ottla.streams.naming import check_application_id, is_group_of, is_internal
+from ottla.streams.naming import (
+    applications_of,
+    check_application_id,
+    is_group_of,
+    is_internal,
+)
 from ottla.structs import TopicPartition
 
 
 @dataclass(frozen=True)
 class Reset:
-    """The data that a reset deletes: whole topics, all records of others, groups, and a folder."""
+    """The data that a reset deletes: whole topics, all records of others, groups, and a folder.
+
+    `left_topics` have the names of the application's own, and of another one's whose id begins
+    with its id: that one has groups, and the topics may be its state.
+    """
 
     topics: Sequence[str]
     emptied_topics: Sequence[str]
     groups: Sequence[str]
     folder: Path | None
+    left_topics: Mapping[str, str]
+    """With the id of that application."""
 
     @classmethod
     def plan(
@@ -37,15 +48,21 @@ class Reset:
             if topic not in there:
                 raise ValueError(f"there is no topic {topic}")
         folder = state_dir / application_id
+        groups = [each.group_id for each in admin.list_groups()]
+        own = sorted(each for each in there if is_internal(each, application_id))
+        left = {
+            topic: other
+            for other in applications_of(groups)
+            if other.startswith(f"{application_id}-")
+            for topic in own
+            if is_internal(topic, other)
+        }
         return cls(
-            topics=sorted(each for each in there if is_internal(each, application_id)),
+            topics=[each for each in own if each not in left],
             emptied_topics=list(intermediate),
-            groups=sorted(
-                each.group_id
-                for each in admin.list_groups()
-                if is_group_of(each.group_id, application_id)
-            ),
+            groups=sorted(each for each in groups if is_group_of(each, application_id)),
             folder=folder if folder.is_dir() else None,
+            left_topics=dict(sorted(left.items())),
         )
 
     def carry_out(self, admin: Admin) -> None:
