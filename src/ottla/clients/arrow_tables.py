@@ -22,6 +22,8 @@ from ottla.record.rows import Rows, partition_outside, rows_of
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     import pyarrow as pa
 
     from ottla.clients.consumer.completed_fetch import FetchedBatches
@@ -91,7 +93,8 @@ def scan_arrow(
     nothing behind the topic's own is waited for. `settings` are a consumer's: with
     `isolation_level="read_committed"` it ends at the last stable offset, and has no record of an
     aborted transaction. Raises KafkaError if the topic is unknown, OFFSET_OUT_OF_RANGE if records
-    in the range are no longer there, and ValueError for a place or a column that there is not.
+    in the range are no longer there, TopicRecreatedError if the topic was deleted and created
+    again meanwhile, and ValueError for a place or a column that there is not.
     Its connections end when it is read to its end or let go: pyarrow's `close` alone keeps them.
 
     The columns are `key`, `value`, `topic`, `partition`, `offset`, `timestamp`, `timestampType` and
@@ -110,9 +113,9 @@ def scan_arrow(
         **merge_settings(bootstrap_servers, None, settings),
     }
     ConsumerConfig.parse(given)  # a wrong setting is refused here, not by the first batch
-    ranges = _ranges(given, topic, partitions, start, end)
+    topic_id, ranges = _ranges(given, topic, partitions, start, end)
     schema = pa.schema([whole.field(name) for name in names])
-    return pa.RecordBatchReader.from_batches(schema, _read(given, ranges, names))
+    return pa.RecordBatchReader.from_batches(schema, _read(given, ranges, topic_id, names))
 
 
 def _ranges(
@@ -121,12 +124,12 @@ def _ranges(
     partitions: Iterable[int] | None,
     start: Place,
     end: Place,
-) -> dict[TopicPartition, tuple[int, int]]:
-    """The first offset of each partition, and the one behind the last."""
+) -> tuple[UUID, dict[TopicPartition, tuple[int, int]]]:
+    """The topic's id, and the first offset of each partition and the one behind the last."""
     isolation = settings.get("isolation.level", "read_uncommitted")
     with Admin(AdminConfig.known_of(settings)) as admin:
-        known = admin.describe_topics([topic])[topic].partitions
-        count = len(known)
+        described = admin.describe_topics([topic])[topic]
+        count = len(described.partitions)
         numbers = range(count) if partitions is None else sorted(set(partitions))
         for number in numbers:
             if not 0 <= number < count:
@@ -140,7 +143,8 @@ def _ranges(
         latest = lookup(OffsetSpec.LATEST)
         starts = _offsets(start, "start", latest, lookup)
         ends = _offsets(end, "end", latest, lookup)
-    return {each: (starts[each], min(ends[each], latest[each])) for each in wanted}
+    ranges = {each: (starts[each], min(ends[each], latest[each])) for each in wanted}
+    return described.topic_id, ranges
 
 
 def _offsets(
@@ -190,12 +194,14 @@ def _timestamp(place: Any, name: str) -> int:
 def _read(
     settings: Mapping[str, Any],
     ranges: Mapping[TopicPartition, tuple[int, int]],
+    topic_id: UUID,
     names: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
     isolation = settings.get("isolation.level", "read_uncommitted")
     with PartitionReader(settings) as reader:
         for (topic, partition), (start, end) in ranges.items():
-            chunks = reader.read(TopicPartition(topic, partition), start, end, isolation=isolation)
+            where = TopicPartition(topic, partition)
+            chunks = reader.read(where, start, end, isolation=isolation, topic_id=topic_id)
             for batch in decode_columns(
                 chunks,
                 topic,

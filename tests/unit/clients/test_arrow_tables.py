@@ -16,6 +16,7 @@ import ottla  # noqa: E402
 from ottla import Consumer, KafkaError, OffsetSpec, Producer, TopicPartition  # noqa: E402
 from ottla.clients.arrow_tables import table_of  # noqa: E402
 from ottla.clients.consumer.completed_fetch import FetchedBatches  # noqa: E402
+from ottla.clients.consumer.position_validator import TopicRecreatedError  # noqa: E402
 from ottla.errors import ConfigError, ErrorCode  # noqa: E402
 from ottla.record.batch_builder import build_batch, build_batch_of_section  # noqa: E402
 from ottla.record.compression import CompressionType  # noqa: E402
@@ -176,6 +177,29 @@ def test_scan_is_a_stream_that_may_be_left(broker):
     assert scan.schema.names == ["offset", "key"]
     assert scan.read_next_batch().num_rows == 5
     scan.close()
+
+
+@pytest.mark.parametrize("read_before", [0, 1])
+def test_scan_is_of_one_topic(broker, topic, read_before):
+    """Its offsets mean other records in one that was made again while it is read."""
+    servers = broker.bootstrap_servers
+    with ottla.Admin(servers) as admin, Producer(servers) as producer:
+        admin.create_partitions({topic: 2})
+        for partition in (0, 1):
+            producer.send(topic, b"old", partition=partition)
+        producer.flush()
+        scan = ottla.scan_arrow(servers, topic, columns=["value"])
+        found = [scan.read_next_batch() for _ in range(read_before)]
+        admin.delete_topics([topic])
+        broker.create_topic(topic, partitions=2)
+    with Producer(servers) as producer:
+        for partition in (0, 1):
+            producer.send(topic, b"new", partition=partition)
+
+    with pytest.raises(TopicRecreatedError, match="was deleted and created again"):
+        found += [*scan]
+
+    assert [values(each) for each in found] == [["old"]] * read_before
 
 
 def test_consumer_polls_tables(broker):
