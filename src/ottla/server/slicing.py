@@ -39,7 +39,7 @@ MAX_ELEMENTS_OF: Final[Mapping[int, int]] = {
     # The partitions of one member; its topics are counted by the group coordinator.
     ApiKey.CONSUMER_GROUP_HEARTBEAT: 120_000,
     # The following are not answered in slices: they are done as a whole or not at all.
-    ApiKey.ADD_PARTITIONS_TO_TXN: 4_000,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 12_000,  # as librdkafka names all of a flush at once
     ApiKey.DELETE_RECORDS: 4_000,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 5_000,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 1_000,

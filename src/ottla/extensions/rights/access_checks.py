@@ -98,6 +98,7 @@ from ottla.server.api import Answer, Handler
 from ottla.server.apis import Apis
 from ottla.server.brokers_only import is_follower
 from ottla.server.handlers.metadata import is_too_old_for_ids
+from ottla.server.handlers.transactions import check_topics
 from ottla.structs import NO_UUID
 
 if TYPE_CHECKING:
@@ -497,6 +498,7 @@ def check_add_partitions_to_txn(asking: Asking, body: AddPartitionsToTxnRequest)
     if asking.context.api_version >= FROM_BROKERS_VERSION:
         of_brokers(asking, body)
         return None
+    check_topics(body)
     topics = body.v3_and_below_topics
     name = body.v3_and_below_transactional_id
     if not asking.may(WRITE, TRANSACTIONAL_ID, name):

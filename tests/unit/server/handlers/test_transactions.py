@@ -7,7 +7,7 @@ import pytest
 from transaction_broker import COMMITTED, T0, UNCOMMITTED, TransactionBroker
 
 from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -95,6 +95,20 @@ def test_word_for_having_been_fenced_depends_on_the_version(broker, producer, ve
     stale = {"producer_id": producer[0], "producer_epoch": 9}
     assert broker.init(3, **stale)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
     assert broker.init(4, **stale)[0] == ErrorCode.PRODUCER_FENCED
+
+
+@pytest.mark.parametrize(("count", "is_refused"), [(2_000, False), (2_001, True)])
+def test_very_many_topics_are_not_added_in_one_request(broker, producer, count, is_refused):
+    """A transaction may have them all the same."""
+    topics = [AddPartitionsToTxnTopic(name=f"t{n}", partitions=[0]) for n in range(count)]
+    body = AddPartitionsToTxnRequest(v3_and_below_transactional_id="x", v3_and_below_topics=topics)
+    body.v3_and_below_producer_id, body.v3_and_below_producer_epoch = producer
+
+    if is_refused:
+        with pytest.raises(KafkaError, match="of 2001 topics, of at most 2000"):
+            broker.call(body, 3)
+    else:
+        assert len(broker.call(body, 3).results_by_topic_v3_and_below) == count
 
 
 def test_unknown_partition_spoils_the_whole_request(broker, producer):
