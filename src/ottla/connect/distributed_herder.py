@@ -62,6 +62,7 @@ ENDS_LIMIT_MS: Final = 60_000
 """How long a request about offsets waits for tasks that end: less than a request may take."""
 STATUS_PAUSE_S: Final = 1.0
 """Between two times that statuses are written which could not be."""
+PAUSED: Final = TargetState.PAUSED
 READ_COMMITTED: Final = {"isolation.level": "read_committed"}
 
 
@@ -405,7 +406,8 @@ class DistributedHerder(Herder):
             self.group.member.request_join()
         elif change.kind == "target":
             self.worker.set_target(name, change.detail)
-            if name in self.worker.connectors:
+            has_work = bool(self.state.tasks.get(name))
+            if name in self.worker.connectors and not (change.detail is PAUSED and has_work):
                 self.spawn(self.plan(name), f"split the work of {name}")
         elif change.kind == "restart":
             self.spawn(self._restart_here(name, *change.detail), f"restart {name}")

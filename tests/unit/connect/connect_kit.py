@@ -60,8 +60,10 @@ def ask(worker, method, path, body=None, headers=None):
 
 
 def state_of(worker, name):
-    """The state of a connector, and those of its tasks."""
-    _, status = ask(worker, "GET", f"/connectors/{name}/status")
+    """The state of a connector, and those of its tasks; none where the worker does not know it."""
+    code, status = ask(worker, "GET", f"/connectors/{name}/status")
+    if code == 404:
+        return ()
     return status["connector"]["state"], *(task["state"] for task in status["tasks"])
 
 

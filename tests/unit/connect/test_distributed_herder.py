@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
@@ -180,6 +181,12 @@ def test_stopped_connector_has_no_tasks_and_offsets_that_can_be_set(broker, work
     broker.wait_for_records("still", 2)
 
 
+def put(worker, name, config):
+    """Ask until it is done: the answer is 409 while the group rebalances."""
+    path = f"/connectors/{quote(name, safe='')}/config"
+    wait_until(lambda: ask(worker, "PUT", path, config)[0] < 300, f"{name} to be configured")
+
+
 def growing(name, **more):
     config = {"connector.class": "connect_kit.Growing", "topic": name, "tasks.max": "9"}
     return config | {key: str(value) for key, value in more.items()}
@@ -189,7 +196,7 @@ def test_offsets_that_a_person_sets_outlive_tasks_that_still_end(broker, workers
     """A task stores its offsets once more as it ends: a request about offsets waits for that."""
     caplog.set_level(logging.INFO)
     (worker,) = workers(1, offset_flush_interval_ms=3_600_000)  # none is stored before its end
-    ask(worker, "PUT", "/connectors/slow/config", growing("slow", count=10**6, batch=1))
+    put(worker, "slow", growing("slow", count=10**6, batch=1))
     broker.wait_for_records("slow", 3)
     with ThreadPoolExecutor() as threads:
         with Growing.standing:
@@ -207,7 +214,7 @@ def test_connector_that_is_stopped_on_its_way_to_a_worker_has_no_tasks(broker, w
     """The next one takes them away: the one that had it did not see that it was stopped."""
     (worker,) = workers(1)
     herder, connector = worker.herder, TaskId("moving", CONNECTOR)
-    ask(worker, "PUT", "/connectors/moving/config", growing("moving"))
+    put(worker, "moving", growing("moving"))
     wait_for_state(worker, "moving", "RUNNING", "RUNNING")
 
     async def moves(change):
@@ -223,17 +230,16 @@ def test_connector_that_is_stopped_on_its_way_to_a_worker_has_no_tasks(broker, w
 def test_session_key_is_young_without_a_rebalance(broker, workers):
     """The leader makes another one after inter.worker.key.ttl.ms, and all know it."""
     first, second = workers(2, inter_worker_key_ttl_ms=100)
-    found = {first.herder.session_key}
+    keys = defaultdict(set)
 
-    def has_changed_twice():
-        found.add(first.herder.session_key)
-        return len(found) > 2
+    def have_changed_twice():
+        generation = first.herder.group.member.generation
+        keys[generation].add(first.herder.session_key)
+        return len(keys[generation]) > 2
 
-    generation = first.herder.group.member.generation
-    wait_until(has_changed_twice, "two other keys")
-    assert first.herder.group.member.generation == generation
+    wait_until(have_changed_twice, "two other keys in one generation")
     wait_until(lambda: first.herder.session_key == second.herder.session_key, "one key for both")
-    ask(first, "PUT", "/connectors/after/config", split("after", 4))
+    put(first, "after", split("after", 4))
     wait_for_state(second, "after", *["RUNNING"] * 5)
 
 
@@ -241,12 +247,32 @@ def test_session_key_is_young_without_a_rebalance(broker, workers):
 def test_connector_that_is_resumed_at_once_has_its_tasks(workers, target):
     """However the writing of its tasks and of its target follow each other."""
     first, second = workers(2)
-    ask(first, "PUT", "/connectors/quick/config", split("quick", 3))
+    put(first, "quick", split("quick", 3))
     wait_for_state(first, "quick", *["RUNNING"] * 4)
     for _ in range(5):
         wait_until(lambda: ask(first, "PUT", f"/connectors/quick/{target}")[0] < 300, target)
         wait_until(lambda: ask(second, "PUT", "/connectors/quick/resume")[0] < 300, "resume")
     wait_for_state(first, "quick", *["RUNNING"] * 4)
+
+
+def test_pause_asks_no_connector_for_its_tasks(workers, monkeypatch):
+    """One whose system is down could not say them, and would be FAILED; a resumed one is asked."""
+    (worker,) = workers(1)
+    put(worker, "quiet", growing("quiet"))
+    wait_for_state(worker, "quiet", "RUNNING", "RUNNING")
+    tasks, asked = Growing.tasks, []
+
+    def counted(connector, max_tasks):
+        asked.append(max_tasks)
+        return tasks(connector, max_tasks)
+
+    monkeypatch.setattr(Growing, "tasks", counted)
+    ask(worker, "PUT", "/connectors/quiet/pause")
+    wait_for_state(worker, "quiet", "PAUSED", "PAUSED")
+    assert not asked
+    ask(worker, "PUT", "/connectors/quiet/resume")
+    wait_for_state(worker, "quiet", "RUNNING", "RUNNING")
+    wait_until(lambda: len(asked) == 1, "the question")
 
 
 def test_late_answer_of_a_connector_does_not_replace_the_next(workers, monkeypatch):
@@ -274,7 +300,7 @@ def test_tasks_are_stored_once_a_broker_is_there(broker, workers, monkeypatch, c
     """A connector that is split again during an outage longer than a write waits is not left so."""
     monkeypatch.setattr(distributed_herder, "WRITE_LIMIT_MS", 500)
     (worker,) = workers(1)
-    ask(worker, "PUT", "/connectors/g/config", growing("g"))
+    put(worker, "g", growing("g"))
     wait_for_state(worker, "g", "RUNNING", "RUNNING")
     broker.stop()
     monkeypatch.setattr(Growing, "splits", 2)
@@ -327,17 +353,14 @@ def test_task_that_moves_begins_behind_what_was_stored(broker, workers, monkeypa
     monkeypatch.setattr(TopicOffsetStorage, "_take", read_when_asked)
     monkeypatch.setattr(TopicOffsetStorage, "refresh", refresh_all)
     first, second = workers(2)
-    ask(first, "PUT", "/connectors/moves/config", growing("moves", count=5))
+    put(first, "moves", growing("moves", count=5))
     broker.wait_for_records("moves", 5)
     wait_until(lambda: latest(broker, "connect-offsets"), "the offset")
     runs = first if TaskId("moves", 0) in first.herder.worker.tasks else second
     other = second if runs is first else first
     runs.close()
     wait_until(lambda: TaskId("moves", 0) in other.herder.worker.tasks, "the task to move")
-    wait_until(
-        lambda: ask(other, "PUT", "/connectors/moves/config", growing("moves", count=7))[0] == 200,
-        "two more records",
-    )
+    put(other, "moves", growing("moves", count=7))
     found = [int(record.value) for record in broker.wait_for_records("moves", 7)]
     assert found == list(range(7))
 
@@ -349,16 +372,15 @@ def test_connectors_of_any_name_have_tasks(broker, workers):
     """Whichever worker has the connector, and whoever leads."""
     first, second = workers(2)
     for number, name in enumerate(NAMES):
-        path = f"/connectors/{quote(name, safe='')}"
-        status, info = ask(second, "PUT", f"{path}/config", split(f"topic-{number}", 2))
-        assert (status, info.get("name")) == (201, name), info
+        put(second, name, split(f"topic-{number}", 2))
+        wait_until(lambda name=name: name in ask(first, "GET", "/connectors")[1], name)
     for number, name in enumerate(NAMES):
         wait_for_state(first, quote(name, safe=""), *["RUNNING"] * 3)
         broker.wait_for_records(f"topic-{number}", 2)
         path = f"/connectors/{quote(name, safe='')}"
         assert restart_task(second, f"{path}/tasks/1/restart")
-        assert ask(second, "DELETE", path)[0] == 204
-    assert ask(first, "GET", "/connectors")[1] == []
+        wait_until(lambda path=path: ask(second, "DELETE", path)[0] == 204, "its deletion")
+    wait_until(lambda: ask(first, "GET", "/connectors")[1] == [], "no connector")
 
 
 def test_no_task_starts_beside_one_of_the_planning_before(broker, workers, monkeypatch):
@@ -366,7 +388,7 @@ def test_no_task_starts_beside_one_of_the_planning_before(broker, workers, monke
     both = workers(2)
     config = split("swap", 2) | {"connector.class": "connect_kit.Swapping"}
     config |= {"count": "1000000", "batch": "1"}
-    ask(both[0], "PUT", "/connectors/swap/config", config)
+    put(both[0], "swap", config)
     wait_for_state(both[0], "swap", *["RUNNING"] * 3)
     wait_until(lambda: len(owners(both[0], "swap")) == 2, "a task on each")
     task = TaskId("swap", 0)
@@ -383,7 +405,7 @@ def test_no_task_starts_beside_one_of_the_planning_before(broker, workers, monke
 def test_worker_leaves_when_its_tasks_have_ended(broker, workers):
     """No other worker runs a task that still ends, and could send and store what that one does."""
     first, second = workers(2)
-    ask(first, "PUT", "/connectors/leaving/config", growing("leaving", count=10**6, batch=1))
+    put(first, "leaving", growing("leaving", count=10**6, batch=1))
     broker.wait_for_records("leaving", 1)
     task = TaskId("leaving", 0)
     runs, other = (first, second) if task in first.herder.worker.tasks else (second, first)
