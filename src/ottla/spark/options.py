@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final
+from typing import Final, Literal
 
 from ottla.config.config_type import LONG_MAX
 from ottla.record.columnar import COLUMNS, HEADERS
@@ -84,6 +84,16 @@ class Given:
 
     def client_settings(self) -> dict[str, str]:
         return dict(self._client)
+
+    def check_settings(self, kind: Literal["consumer", "producer"], **more: str) -> None:
+        """Raise ConfigError if a client of this kind cannot have the settings, and `more`."""
+        from ottla.config import client_config
+
+        settings = self._client | more
+        if kind == "consumer":
+            client_config.ConsumerConfig.parse(settings)
+        else:
+            client_config.ProducerConfig.parse(settings)
 
     def positive(self, name: str) -> int | None:
         """A whole number above 0, or None where the option is not used."""
@@ -260,12 +270,10 @@ class SourceOptions:
 
     @classmethod
     def _of(cls, given: Given, starting: Bound, ending: Bound, *, is_stream: bool) -> SourceOptions:
-        from ottla.config.client_config import ConsumerConfig
-
         strategy = strategy_of(given)
         _check_trigger(given)
         # Invalid settings raise here, before anything is read.
-        ConsumerConfig.parse(given.client_settings())
+        given.check_settings("consumer")
         return cls(
             strategy,
             given[strategy],

@@ -50,11 +50,8 @@ class SinkOptions:
 
     @classmethod
     def _of(cls, given: Given, exactly_once: bool) -> SinkOptions:
-        from ottla.config.client_config import ProducerConfig
-
-        client = given.client_settings()
         # Invalid settings raise here, before anything is written.
-        ProducerConfig.parse(client | ({"transactional.id": "x"} if exactly_once else {}))
+        given.check_settings("producer", **({"transactional.id": "x"} if exactly_once else {}))
         topic = given["topic"].strip() if "topic" in given else None
         if topic == "":
             raise OptionError("topic=: must be the name of a topic")
@@ -64,7 +61,7 @@ class SinkOptions:
             given.flag("includeHeaders", True),
             exactly_once,
             given[name] if name in given else SINK_DEFAULTS[name],
-            client,
+            given.client_settings(),
         )
 
 

@@ -40,7 +40,12 @@ from ottla.protocol.produce import LeaderIdAndEpoch, NodeEndpoint
 from ottla.record.compression import CompressionType
 from ottla.replication.delayed_fetch import FetchResults
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.replica_requests import FetchParams, FetchPartitionResult, PartitionFetch
+from ottla.replication.replica_requests import (
+    READ_AT_ONCE,
+    FetchParams,
+    FetchPartitionResult,
+    PartitionFetch,
+)
 from ottla.server.api import Handler
 from ottla.server.brokers_only import is_follower
 from ottla.server.fetch_session import (
@@ -49,7 +54,6 @@ from ottla.server.fetch_session import (
     is_unresolved,
     unresolved_name,
 )
-from ottla.server.handlers.wide_fetch import READ_AT_ONCE, WideFetch
 from ottla.server.metadata_cache import CurrentLeaders
 from ottla.structs import CONSUMER_REPLICA_ID, NO_EPOCH, IsolationLevel, TopicPartition
 
@@ -142,6 +146,8 @@ class FetchHandler:
         denied: FetchResults,
     ) -> FetchResponse:
         """The answer to a consumer with very many partitions; readers of message sets have none."""
+        from ottla.server.handlers.wide_fetch import WideFetch
+
         version = context.api_version
         if version < FIRST_VERSION_OF_CONSUMERS:
             raise KafkaError.of(

@@ -11,12 +11,10 @@ from typing import Final
 
 from ottla.replication.delayed_fetch import FetchResults, is_satisfied, unknown_to_consumer
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.replica_requests import FetchParams, PartitionFetch
+from ottla.replication.replica_requests import READ_AT_ONCE, FetchParams, PartitionFetch
 from ottla.runtime.scheduler import pause
 from ottla.structs import replace
 
-READ_AT_ONCE: Final = 2_000
-"""Some 4 us for each partition."""
 LOOK_AGAIN_MS: Final = 500
 
 

@@ -55,10 +55,10 @@ from ottla.protocol.header import RequestHeader
 from ottla.protocol.message import request_class
 from ottla.record.conversion import encode_message
 from ottla.record.record import Record
+from ottla.replication.replica_requests import READ_AT_ONCE
 from ottla.security.acls import AclPermissionType, ResourceType
 from ottla.server.apis import Apis
 from ottla.server.handlers.fetch import MAX_USELESS
-from ottla.server.handlers.wide_fetch import READ_AT_ONCE
 from ottla.structs import INTERNAL_TOPICS
 from ottla.testing import InProcessBroker, mock_runtime, wait_until
 
