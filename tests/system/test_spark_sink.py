@@ -12,6 +12,7 @@ import ottla
 from ottla.clients.producer.partitioner import partition_for_key
 from ottla.pipelines.patient_query import PatientQuery
 from ottla.spark.exactly_once import into_topics
+from ottla.testing import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -150,29 +151,38 @@ def test_stream_is_copied_over_restarts(spark, broker, topics, tmp_path, exactly
 def test_batch_that_fails_leaves_nothing_open(spark, broker, topics, tmp_path, way):
     """Readers of what is committed would wait for a complete task of it, for a quarter of an hour.
 
-    Two tasks run at a time, and it is the third and the fourth that fail.
+    The second of two tasks fails when Spark knows that the first one is complete.
     """
     source, target = topics
     options = {"kafka.bootstrap.servers": broker.bootstrap_servers}
     numbers = spark.range(0, 20, 1, 1).selectExpr("concat(id) value", "id % 2 partition")
     write(numbers, broker, topic=source)
+    is_complete = tmp_path / "complete"
 
     def poison(batches):
         for batch in batches:
             if batch.column("partition")[0].as_py():
+                wait_until(is_complete.exists, "the first task to be complete", WAIT_S)
                 raise ValueError("poison")
             yield batch.select(["value"])
 
+    def look():
+        tracker = spark.sparkContext.statusTracker()
+        stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+        if any(each is not None and each.numCompletedTasks for each in stages):
+            is_complete.touch()
+        return running.wait(1)
+
     rows = spark.readStream.format("ottla").options(**options, subscribe=source)
-    rows = rows.options(startingOffsets="earliest", minPartitions=4).load()
+    rows = rows.options(startingOffsets="earliest", minPartitions=2).load()
     query = rows.mapInArrow(poison, "value binary").writeStream.outputMode("append")
-    query = query.option("checkpointLocation", str(tmp_path))
+    query = query.option("checkpointLocation", str(tmp_path / "checkpoint"))
     more = {"topic": target, "transactionalIdPrefix": target}
     mode = "append" if way == "sink" else "update"
     spark._jvm.org.apache.spark.sql.classic.SparkSession.clearActiveSession()
     running = PatientQuery(into_topics(query, mode, {**options, **more}))
     with pytest.raises(PySparkException, match="poison"):
-        wait_for(running)
+        wait_until(look, "the query to fail", 5 * WAIT_S)
 
     with ottla.Admin(broker.bootstrap_servers) as admin:
         names = [each.transactional_id for each in admin.list_transactions(["Ongoing"])]
