@@ -25,7 +25,7 @@ from ottla.structs import (
     field,
 )
 
-READ_AT_ONCE: Final = 2_000
+READ_AT_ONCE = 2_000
 """The partitions of a fetch that one turn of the loop may read: some 4 us for each."""
 NOTE_AS_CAUGHT_UP_MS: Final = 500
 """How often a follower that has everything is noted as caught up, rather than at each fetch."""
