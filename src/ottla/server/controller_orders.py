@@ -281,9 +281,9 @@ class ControllerOrders:
     def _give_strays_up(self, states: Iterable[PartitionState], is_full: bool) -> None:
         """Delete replicas that were moved elsewhere, without an order to this broker.
 
-        It was down or cut off meanwhile, or the controller died before it could send that; a full
-        update says so for certain. Its replicas of a topic that was deleted since then, and made
-        again elsewhere, are put away.
+        It was down or cut off, or the controller died before it could send that; a full update says
+        so for certain, also of an empty log without a topic id: its creation was cut short. What is
+        of a topic that was deleted since then, and made again elsewhere, is put away.
         """
         logs = self.replica_manager.log_manager
         strays = []
@@ -291,7 +291,8 @@ class ControllerOrders:
             log = logs.get_log(state.topic_partition)
             if log is None or self.replica_manager.broker_id in state.replicas:
                 continue
-            if log.topic_id == state.topic_id != NO_UUID:
+            is_unused = log.topic_id == NO_UUID and not log.log_end_offset
+            if is_unused or log.topic_id == state.topic_id != NO_UUID:
                 if is_full:
                     stray = StopReplicaPartition(state.topic_partition, state.leader_epoch, True)
                     strays.append(stray)

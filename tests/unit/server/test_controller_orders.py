@@ -225,6 +225,23 @@ def test_replica_that_was_moved_away_unsaid_is_given_up(world):
     assert world.replicas.stopped == [(T0, 4, True)]
 
 
+@pytest.mark.parametrize("end_offset", [0, 1])
+def test_log_whose_creation_was_cut_short_is_given_up(world, end_offset):
+    """The disk was full before its topic id was written, and the partition was moved elsewhere.
+
+    One with records is of a broker that knew no ids, and nobody can say which topic's they are.
+    """
+    world.replicas.logs[T0] = SimpleNamespace(topic_id=NO_UUID, log_end_offset=end_offset)
+    update = full_update(2, 3)
+    update.type = 0
+    world.ask("update_metadata", full_update(2, 1), 8)
+    world.ask("update_metadata", update, 8)
+    assert world.replicas.stopped == []
+    world.ask("update_metadata", full_update(2, 3), 8)
+
+    assert world.replicas.stopped == ([] if end_offset else [(T0, 4, True)])
+
+
 @pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR])
 def test_log_of_a_topic_that_was_made_again_elsewhere_is_put_away(world, error):
     """It was open under the name of a partition that this broker has no replica of."""
