@@ -64,6 +64,7 @@ WITHOUT_PEER = {
     "AlterPartitionResponse",
     "TransactionLogKey",
     "TransactionLogValue",
+    "PartitionsSchema",  # a part of that value, which is encoded by itself
     "ConsumerGroupDescribeRequest",
     "ConsumerGroupDescribeResponse",
     "ConsumerGroupHeartbeatRequest",

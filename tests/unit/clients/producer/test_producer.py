@@ -325,9 +325,12 @@ def test_callback_that_would_wait_for_its_own_thread_is_told(broker, topic, call
             told.append(wait(producer))
         except (RuntimeError, TimeoutError, KafkaError) as error:
             told.append(error)
+        called.set()
 
+    called = threading.Event()
     with Producer(broker.bootstrap_servers, **IMPATIENT) as producer:
-        producer.send(topic, b"first", partition=0, on_delivery=on_delivery).result(LIMIT_SECONDS)
+        producer.send(topic, b"first", partition=0, on_delivery=on_delivery)
+        assert called.wait(LIMIT_SECONDS)
         assert producer.send(topic, b"third", partition=0).result(LIMIT_SECONDS).offset == 2
 
     assert [type(each) for each in told] == [RuntimeError]
