@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
-from asyncio import events
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from controller_world import ControllerWorld
+from counted_calls import worst_step
 
 from ottla.controller.broker_registration import register_broker
 from ottla.controller.broker_request_batch import STATES_IN_A_REQUEST, in_parts
@@ -27,39 +26,11 @@ from ottla.structs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 TOPICS, PARTITIONS, BROKERS = 40, 100, 4
 MOST_CALLS = 200_000
 """Calls and returns of functions in one step, the built-in ones among them: some 20 ms."""
-
-
-def calls(work: Callable[[], Any]) -> int:
-    """How many functions it calls."""
-    count = 0
-
-    def note(frame: Any, event: str, argument: Any) -> None:
-        nonlocal count
-        count += 1
-
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
-
-
-def worst_step(work: Callable[[], Any]) -> int:
-    """The most that a callback of the loop calls while this is done, which runs the loop."""
-    found: list[int] = []
-    run = events.Handle._run
-    events.Handle._run = lambda handle: found.append(calls(lambda: run(handle)))
-    try:
-        work()
-    finally:
-        events.Handle._run = run
-    return max(found)
 
 
 def new_world(topics: int) -> ControllerWorld:

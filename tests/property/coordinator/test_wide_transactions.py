@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import sys
-from asyncio import events
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from coordinator_world import TIMEOUT_MS, TransactionWorld
+from counted_calls import calls, worst_step
 
 from ottla.coordinator.transaction.marker_sender import MARKERS_IN_A_STEP
 from ottla.coordinator.transaction.transaction import TransactionState
@@ -18,41 +17,13 @@ from ottla.runtime.scheduler import at_once
 from ottla.structs import TopicPartition, TxnProducer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 MANY = 100_000
 MOST_CALLS = 100_000
 """Of functions in one step, the built-in ones among them: some 20 ms."""
 NEW = TopicPartition("new", 0)
 S = TransactionState
-
-
-def calls(work: Callable[[], Any]) -> int:
-    """How many functions it calls."""
-    count = 0
-
-    def note(frame: Any, event: str, argument: Any) -> None:
-        nonlocal count
-        count += 1
-
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
-
-
-def worst_step(work: Callable[[], Any]) -> int:
-    """The most that a callback of the loop calls while this is done, which runs the loop."""
-    found: list[int] = []
-    run = events.Handle._run
-    events.Handle._run = lambda handle: found.append(calls(lambda: run(handle)))
-    try:
-        work()
-    finally:
-        events.Handle._run = run
-    return max(found)
 
 
 @pytest.fixture(params=[1, 50, 20_000], ids="{} topics".format)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 import threading
 import time
 import tracemalloc
@@ -236,23 +235,6 @@ def cpu_ms(work: Callable[[], None]) -> float:
     began = time.thread_time()
     work()
     return (time.thread_time() - began) * 1000
-
-
-def calls(work: Callable[[], None]) -> float:
-    """How many functions it calls: the same on every machine."""
-    count = 0
-
-    def note(frame: Any, event: str, argument: Any) -> None:
-        nonlocal count
-        count += 1
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return count
 
 
 def memory_of(work: Callable[[], Any]) -> int:

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 from breadth import examples
+from counted_calls import calls
 from first_design_fuzzer import SETTINGS, FirstDesignFuzzer, FirstDesignWatch, entry
-from request_fuzzer import MEMORY_BYTES, MEMORY_FACTOR, calls, memory_of, steps_measured
+from request_fuzzer import MEMORY_BYTES, MEMORY_FACTOR, memory_of, steps_measured
 
 from ottla.security.principal import ANONYMOUS
 from ottla.testing import InProcessBroker

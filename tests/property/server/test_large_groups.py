@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
-from request_fuzzer import Watch, calls, steps_measured
+from counted_calls import calls
+from request_fuzzer import Watch, steps_measured
 
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup

@@ -7,7 +7,8 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from request_fuzzer import Watch, calls, steps_measured
+from counted_calls import calls
+from request_fuzzer import Watch, steps_measured
 
 from ottla.extensions.measures.measures import Measures
 from ottla.metrics.metrics_pages import MetricsPages, TimeSlices

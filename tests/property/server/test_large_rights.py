@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
-from request_fuzzer import WITHOUT, RequestFuzzer, Watch, calls, steps_measured
+from counted_calls import calls
+from request_fuzzer import WITHOUT, RequestFuzzer, Watch, steps_measured
 
 from ottla.coordinator.group.consumer.assigned_partitions import AssignedPartitions
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup

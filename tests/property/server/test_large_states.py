@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
-from request_fuzzer import Watch, calls, memory_of, steps_measured
+from counted_calls import calls
+from request_fuzzer import Watch, memory_of, steps_measured
 
 from ottla.extensions.rights.rights import Rights
 from ottla.log.producer_state_entry import ProducerStateEntry

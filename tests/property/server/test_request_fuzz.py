@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from apis_world import Client
 from breadth import examples
+from counted_calls import calls
 from request_fuzzer import (
     MEMORY_BYTES,
     MEMORY_FACTOR,
     WITHOUT,
     RequestFuzzer,
     Watch,
-    calls,
     memory_of,
     steps_measured,
 )
