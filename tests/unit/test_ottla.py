@@ -103,6 +103,18 @@ def test_a_start_imports_nothing_that_can_wait(start_broker, monkeypatch):
     assert [name for name in modules if NOT_AT_THE_START.match(name)] == []
 
 
+def test_a_start_with_rights_imports_no_coordinator(start_broker, monkeypatch):
+    """The checks of a request need nothing of those that carry it out."""
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    authorizer = "kafka.security.authorizer.AclAuthorizer"
+    broker = start_broker(authorizer_class_name=authorizer, super_users="User:ANONYMOUS")
+    modules = imported_modules(broker.log)
+
+    assert "ottla.extensions.rights.access_checks" in modules
+    others = re.compile(r"ottla\.coordinator\.(group|transaction\.transaction_coordinator)")
+    assert [name for name in modules if others.match(name)] == []
+
+
 def test_a_tool_imports_the_parts_of_the_client_that_it_uses(start_broker):
     """The list of topics needs nothing that is known of groups, of rights or of transactions."""
     command = ["topics", "--bootstrap-server", start_broker().bootstrap_servers, "--list"]

@@ -216,10 +216,8 @@ class BrokerChanges:
         is offline without a failed directory, and the broker can give it up.
         """
         live = [broker for broker in brokers if broker in self.context.brokers]
-        used, statuses = (
-            (ReplicaStatus.ONLINE, ReplicaStatus.OFFLINE),
-            self.context.replica_statuses,
-        )
+        used = (ReplicaStatus.ONLINE, ReplicaStatus.OFFLINE)
+        statuses = self.context.replica_statuses
         replicas = await self.core.slices.do(self.context.replicas_on(live))
         known = (replica for replica in replicas if statuses.get(replica) in used)
         async for part in self.core.slices.parts(known, LOOKS_AT_ONCE):

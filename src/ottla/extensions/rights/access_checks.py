@@ -97,8 +97,8 @@ from ottla.security.principal import KafkaPrincipal
 from ottla.server.api import Answer, Handler
 from ottla.server.apis import Apis
 from ottla.server.brokers_only import is_follower
+from ottla.server.handlers.added_topics import check_topics
 from ottla.server.handlers.metadata import is_too_old_for_ids
-from ottla.server.handlers.transactions import check_topics
 from ottla.structs import NO_UUID
 
 if TYPE_CHECKING:

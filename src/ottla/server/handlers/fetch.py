@@ -156,7 +156,8 @@ class FetchHandler:
             )
         replica_manager, connection = self.replica_manager, context.connection
         wide = WideFetch(replica_manager, params, partitions, lambda: not connection.is_closing)
-        found = await wide.read()
+        found: FetchResults = {}
+        await wide.run(found.update)
         if version < FIRST_VERSION_WITH_ZSTD:
             self._refuse_unreadable(partitions, found, version)
         keep_within_quota(context, found)

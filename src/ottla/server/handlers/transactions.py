@@ -23,7 +23,7 @@ from ottla.coordinator.transaction.marker_sender import TxnMarker
 from ottla.coordinator.transaction.marker_writer import MarkerWriter
 from ottla.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode
 from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.transactions import (
@@ -52,6 +52,7 @@ from ottla.protocol.transactions import (
 )
 from ottla.runtime import Clock
 from ottla.server.api import Handler
+from ottla.server.handlers.added_topics import check_topics
 from ottla.server.handlers.producer_ids import session_of
 from ottla.structs import (
     BROKER_CLIENT_ID,
@@ -62,8 +63,6 @@ from ottla.structs import (
     TxnProducer,
 )
 
-MOST_ADDED_TOPICS: Final = 2_000
-"""A step of the loop has time for so many; each costs as much as five of its partitions."""
 ABORTABLE_VERSION: Final = 5
 PRODUCER_FENCED_VERSION: Final = 2
 END_WITH_BUMP_VERSION: Final = 5
@@ -77,16 +76,6 @@ OFFSET_COMMIT_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
 }
-
-
-def check_topics(body: AddPartitionsToTxnRequest) -> None:
-    """Refuse more topics than are added to a transaction in one step: they are added as a whole."""
-    count = len(body.v3_and_below_topics)
-    if count > MOST_ADDED_TOPICS:
-        raise KafkaError.of(
-            ErrorCode.INVALID_REQUEST,
-            f"an AddPartitionsToTxn of {count} topics, of at most {MOST_ADDED_TOPICS}",
-        )
 
 
 class TransactionHandlers:

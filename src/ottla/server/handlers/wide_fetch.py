@@ -33,8 +33,8 @@ class WideFetch:
         self.requests = requests
         self.is_wanted = is_wanted
 
-    async def read(self) -> FetchResults:
-        """The results, once there are enough bytes, or news, or the wait is over."""
+    async def run(self, respond: Callable[[FetchResults], object]) -> None:
+        """Read; `respond` gets the results once there are enough bytes, or news, or no time."""
         results = await self._read_once()
         unknown = unknown_to_consumer(self.params, results)
         left_ms = self.params.max_wait_ms if len(unknown) < len(results) else 0
@@ -44,8 +44,7 @@ class WideFetch:
             if not self.is_wanted():
                 break
             results = await self._read_once()
-        self.reads.answer(self.params, self.requests, bool, results)  # counts the bytes
-        return results
+        self.reads.answer(self.params, self.requests, respond, results)
 
     async def _read_once(self) -> FetchResults:
         results: FetchResults = {}

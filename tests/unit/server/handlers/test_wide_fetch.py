@@ -64,8 +64,15 @@ class World:
         self.is_wanted = True
 
     def begin(self):
+        return self.runtime.scheduler.spawn(self.results(), "fetch")
+
+    async def results(self):
+        """Those of the one answer."""
+        answers = []
         fetch = WideFetch(self, self.params, self.requests, lambda: self.is_wanted)
-        return self.runtime.scheduler.spawn(fetch.read(), "fetch")
+        await fetch.run(answers.append)
+        (results,) = answers
+        return results
 
     def read(self):
         task = self.begin()
