@@ -6,7 +6,6 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from ottla.config.config_def import HIGH, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, STRING
 from ottla.config.known_keys import DEFAULT_PRINCIPAL_BUILDER
 from ottla.config.rule import one_of
 from ottla.errors import ConfigError
@@ -27,7 +26,6 @@ class AuthorizerConfig(ConfigTable, group=True):
 
     principal_builder_class: str | None = config_key(
         default=None,
-        type=STRING,
         doc="A Python class that says who a client is, by its certificate, login, listener and "
         "address: the name of an entry point in ottla.principal_builders, module:Class, or a file "
         "and a class in it, names.py:Class. Unset, or by Kafka's own class: the name in the "
@@ -36,7 +34,6 @@ class AuthorizerConfig(ConfigTable, group=True):
 
     authorizer_class_name: str = config_key(
         default="",
-        type=STRING,
         rule=one_of("", *AUTHORIZERS),
         doc="The authorizer that is asked before anything is done for a client; empty, everybody "
         "may do everything. The two names mean the same: Kafka's ACLs, kept in ZooKeeper or in the "
@@ -44,18 +41,15 @@ class AuthorizerConfig(ConfigTable, group=True):
     )
     super_users: str = config_key(
         default="",
-        type=STRING,
         doc="Principals that may do everything, separated by semicolons: User:admin;User:CN=b,O=x. "
         "The brokers' own principal belongs here. Must not be set without an authorizer.",
     )
     allow_everyone_if_no_acl_found: bool = config_key(
         default=False,
-        type=BOOLEAN,
         doc="Whether everybody may use a resource that no ACL is about.",
     )
     authorizer_mode: str = config_key(
         default=ENFORCE,
-        type=STRING,
         rule=one_of(ENFORCE, LOG),
         importance=HIGH,
         doc="What is done about a denial: enforce refuses the request, log only writes it to the "
@@ -64,7 +58,6 @@ class AuthorizerConfig(ConfigTable, group=True):
 
     ottla_audit_topic: str = config_key(
         default="",
-        type=STRING,
         doc="A topic to which this broker writes who asked to change the cluster, and who was "
         "refused what, as JSON; it is created when it is first needed. Empty for none. Ottla's "
         "own setting.",

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from ottla.config.authorizer_config import AuthorizerConfig
 from ottla.config.cluster_config import ClusterConfig, ControllerConfig
 from ottla.config.config_def import HIGH, LOW, config_key, dotted
-from ottla.config.config_type import BOOLEAN, INT, STRING
 from ottla.config.coordinator_config import GroupConfig, TransactionConfig
 from ottla.config.first_design_config import FirstDesignConfig
 from ottla.config.known_keys import KRAFT_DEFAULTS, refuse_kraft
@@ -41,73 +40,61 @@ class BrokerConfig(
 
     broker_id: int = config_key(
         default=-1,
-        type=INT,
         rule=at_least(-1),
         importance=HIGH,
         doc="The id of this broker in its cluster; -1 has one generated at the first start.",
     )
     broker_id_generation_enable: bool = config_key(
         default=True,
-        type=BOOLEAN,
         doc="Whether an id may be generated when broker.id is -1.",
     )
     reserved_broker_max_id: int = config_key(
         default=1000,
-        type=INT,
         rule=at_least(0),
         doc="The largest id that may be set by hand; generated ids begin above it.",
     )
     broker_rack: str | None = config_key(
         default=None,
-        type=STRING,
         doc="The rack of this broker, told to clients with the metadata.",
     )
     auto_create_topics_enable: bool = config_key(
         default=True,
-        type=BOOLEAN,
         importance=HIGH,
         doc="Whether a topic is created when a client first asks for its metadata.",
     )
     delete_topic_enable: bool = config_key(
         default=True,
-        type=BOOLEAN,
         importance=HIGH,
         doc="Whether topics can be deleted.",
     )
     num_partitions: int = config_key(
         default=1,
-        type=INT,
         rule=at_least(1),
         doc="How many partitions a topic gets when its creator does not say.",
     )
     default_replication_factor: int = config_key(
         default=1,
-        type=INT,
         rule=at_least(1),
         doc="The replication factor that a topic gets when its creator does not say.",
     )
     fetch_max_bytes: int = config_key(
         default=57671680,
-        type=INT,
         rule=at_least(1024),
         doc="The most bytes that the answer to one fetch may carry.",
     )
     max_incremental_fetch_session_cache_slots: int = config_key(
         default=1000,
-        type=INT,
         rule=at_least(0),
         doc="How many incremental fetch sessions the broker keeps.",
     )
     producer_id_expiration_ms: int = config_key(
         default=86400000,
-        type=INT,
         rule=at_least(1),
         importance=LOW,
         doc="How long a partition remembers an idempotent producer that has stopped writing.",
     )
     producer_id_expiration_check_interval_ms: int = config_key(
         default=600000,
-        type=INT,
         rule=at_least(1),
         importance=LOW,
         doc="How often expired producer ids are looked for.",

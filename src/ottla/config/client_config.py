@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final
 
 from ottla.config.config_def import HIGH, LOW, config_key
-from ottla.config.config_type import BOOLEAN, CLASS, INT, INT_MAX, LIST, LONG, STRING
+from ottla.config.config_type import CLASS, INT_MAX, LONG, STRING
 from ottla.config.known_keys import (
     ADMIN_UNUSED,
     CLIENT_REFUSED,
@@ -28,26 +28,22 @@ class ClientConfig(SaslClientConfig, SslConfig, group=True):
 
     bootstrap_servers: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         importance=HIGH,
         doc="Some brokers of the cluster, as host:port with commas between; "
         "the others are learned from them.",
     )
     client_id: str = config_key(
         default="ottla",
-        type=STRING,
         doc="The name under which the client appears in logs and quotas of the broker.",
     )
     security_protocol: str = config_key(
         default="PLAINTEXT",
-        type=STRING,
         rule=one_of(*SUPPORTED_PROTOCOLS),
         doc="How connections are protected: PLAINTEXT not at all, SSL by TLS, see the ssl.* keys; "
         "with SASL_ before it the client also logs in, see the sasl.* keys.",
     )
     request_timeout_ms: int = config_key(
         default=30000,
-        type=INT,
         rule=at_least(0),
         doc="How long a request may wait for its response.",
     )
@@ -99,13 +95,11 @@ class ClientConfig(SaslClientConfig, SslConfig, group=True):
     )
     send_buffer_bytes: int = config_key(
         default=131072,
-        type=INT,
         rule=at_least(-1),
         doc="SO_SNDBUF of connections; -1 leaves it to the operating system.",
     )
     receive_buffer_bytes: int = config_key(
         default=65536,
-        type=INT,
         rule=at_least(-1),
         doc="SO_RCVBUF of connections; -1 leaves it to the operating system.",
     )
@@ -126,13 +120,11 @@ class AdminConfig(ClientConfig):
 
     default_api_timeout_ms: int = config_key(
         default=60000,
-        type=INT,
         rule=at_least(0),
         doc="How long a call without a time limit of its own may take.",
     )
     retries: int = config_key(
         default=INT_MAX,
-        type=INT,
         rule=at_least(0),
         importance=LOW,
         doc="How often a request is tried again, within default.api.timeout.ms.",
@@ -154,13 +146,11 @@ class ProducerConfig(ClientConfig):
     )
     enable_idempotence: bool = config_key(
         default=True,
-        type=BOOLEAN,
         doc="Whether retries are recognised by the broker, so that no record is there twice. "
         "Switched off by itself where acks, retries or max.in.flight do not permit it.",
     )
     batch_size: int = config_key(
         default=16384,
-        type=INT,
         rule=at_least(0),
         doc="A batch of a partition is sent when it has this many bytes. Where it is not set, the "
         "batch takes records up to 128 KiB until the sender comes to it.",
@@ -186,52 +176,44 @@ class ProducerConfig(ClientConfig):
     )
     max_request_size: int = config_key(
         default=1048576,
-        type=INT,
         rule=at_least(0),
         doc="The largest produce request, and so the largest record.",
     )
     max_in_flight_requests_per_connection: int = config_key(
         default=5,
-        type=INT,
         rule=at_least(1),
         importance=LOW,
         doc="How many requests may be unanswered on a connection.",
     )
     delivery_timeout_ms: int = config_key(
         default=120000,
-        type=INT,
         rule=at_least(0),
         doc="How long after send() a record has either arrived or failed.",
     )
     retries: int = config_key(
         default=INT_MAX,
-        type=INT,
         rule=at_least(0),
         importance=HIGH,
         doc="How often a batch is sent again, within delivery.timeout.ms.",
     )
     compression_type: str = config_key(
         default="none",
-        type=STRING,
         rule=one_of("none", "gzip", "snappy", "lz4", "zstd"),
         importance=HIGH,
         doc="The codec of the batches.",
     )
     compression_gzip_level: int = config_key(
         default=-1,
-        type=INT,
         rule=any_of(between(1, 9), between(-1, -1)),
         doc="The level of gzip; -1 is the default of the library.",
     )
     compression_lz4_level: int = config_key(
         default=9,
-        type=INT,
         rule=between(1, 17),
         doc="The level of lz4.",
     )
     compression_zstd_level: int = config_key(
         default=3,
-        type=INT,
         rule=between(-131072, 22),
         doc="The level of zstd.",
     )
@@ -257,24 +239,20 @@ class ProducerConfig(ClientConfig):
     )
     partitioner_ignore_keys: bool = config_key(
         default=False,
-        type=BOOLEAN,
         doc="Whether records with a key are spread as those without.",
     )
     interceptor_classes: tuple[Any, ...] = config_key(
         default=(),
-        type=LIST,
         importance=LOW,
         doc="Objects that see each record before it is sent and each acknowledgement.",
     )
     transactional_id: str | None = config_key(
         default=None,
-        type=STRING,
         doc="The name of the producer in transactions. It outlives restarts: whoever takes it "
         "over aborts what the one before had begun, and shuts that one out. Needs idempotence.",
     )
     transaction_timeout_ms: int = config_key(
         default=60000,
-        type=INT,
         rule=at_least(1),
         doc="A transaction that is open for longer is aborted by the broker, which has a limit "
         "of its own, transaction.max.timeout.ms.",
@@ -341,134 +319,112 @@ class ConsumerConfig(ClientConfig):
 
     group_id: str | None = config_key(
         default=None,
-        type=STRING,
         importance=HIGH,
         doc="The group that the consumer shares its topics and its offsets with.",
     )
     group_protocol: str = config_key(
         default="classic",
-        type=STRING,
         rule=one_of("classic", CONSUMER_PROTOCOL),
         doc="The protocol of the group: classic, where a member assigns the partitions, or "
         "consumer, where the broker does (KIP-848).",
     )
     group_remote_assignor: str | None = config_key(
         default=None,
-        type=STRING,
         doc="The broker's assignor that the member asks for with group.protocol=consumer; "
         "by default the broker chooses.",
     )
     group_instance_id: str | None = config_key(
         default=None,
-        type=STRING,
         doc="A name that outlives restarts: coming back within the session timeout "
         "does not make the group rebalance.",
     )
     session_timeout_ms: int = config_key(
         default=45000,
-        type=INT,
         importance=HIGH,
         doc="A member that is not heard of for this long is taken out of its group.",
     )
     heartbeat_interval_ms: int = config_key(
         default=3000,
-        type=INT,
         importance=HIGH,
         doc="How often a member says that it lives.",
     )
     max_poll_interval_ms: int = config_key(
         default=300000,
-        type=INT,
         rule=at_least(1),
         doc="A consumer that does not poll for this long leaves its group.",
     )
     max_poll_records: int = config_key(
         default=500,
-        type=INT,
         rule=at_least(1),
         doc="The most records that one poll returns.",
     )
     fetch_min_bytes: int = config_key(
         default=1,
-        type=INT,
         rule=at_least(0),
         importance=HIGH,
         doc="A broker waits until it has this much to send.",
     )
     fetch_max_wait_ms: int = config_key(
         default=500,
-        type=INT,
         rule=at_least(0),
         importance=LOW,
         doc="... but no longer than this.",
     )
     fetch_max_bytes: int = config_key(
         default=52428800,
-        type=INT,
         rule=at_least(0),
         doc="The most bytes that the answer to one fetch may carry.",
     )
     max_partition_fetch_bytes: int = config_key(
         default=1048576,
-        type=INT,
         rule=at_least(0),
         importance=HIGH,
         doc="The most bytes of one partition in one answer; a larger first batch comes whole.",
     )
     auto_offset_reset: str = config_key(
         default="latest",
-        type=STRING,
         rule=one_of("latest", "earliest", "none"),
         doc="Where reading begins when no offset is committed, or it is no longer in the log.",
     )
     enable_auto_commit: bool = config_key(
         default=True,
-        type=BOOLEAN,
         doc="Whether the positions are committed in the background of poll.",
     )
     auto_commit_interval_ms: int = config_key(
         default=5000,
-        type=INT,
         rule=at_least(0),
         importance=LOW,
         doc="How often that happens.",
     )
     partition_assignment_strategy: tuple[Any, ...] = config_key(
         default=("range", "cooperative-sticky"),
-        type=LIST,
         doc="How partitions are shared among the members, the most wanted first.",
     )
     isolation_level: str = config_key(
         default="read_uncommitted",
-        type=STRING,
         rule=one_of("read_uncommitted", "read_committed"),
         doc="Whether records of transactions are seen before these are committed.",
     )
     allow_auto_create_topics: bool = config_key(
         default=True,
-        type=BOOLEAN,
         doc="Whether subscribing to a topic may create it.",
     )
     exclude_internal_topics: bool = config_key(
         default=True,
-        type=BOOLEAN,
         doc="Whether a pattern passes over internal topics.",
     )
     check_crcs: bool = config_key(
         default=True,
-        type=BOOLEAN,
         importance=LOW,
         doc="Whether the checksum of each batch is verified.",
     )
     client_rack: str = config_key(
         default="",
-        type=STRING,
         importance=LOW,
         doc="The rack of the client, told to the broker with each fetch.",
     )
     default_api_timeout_ms: int = config_key(
         default=60000,
-        type=INT,
         rule=at_least(0),
         doc="How long a call without a time limit of its own may take.",
     )
@@ -486,7 +442,6 @@ class ConsumerConfig(ClientConfig):
     )
     interceptor_classes: tuple[Any, ...] = config_key(
         default=(),
-        type=LIST,
         importance=LOW,
         doc="Objects that see the records of each poll and each commit.",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.config.config_def import HIGH, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, INT, LONG
+from ottla.config.config_type import LONG
 from ottla.config.rule import at_least
 
 
@@ -12,12 +12,10 @@ class ClusterConfig(ConfigTable, group=True):
 
     controlled_shutdown_enable: bool = config_key(
         default=True,
-        type=BOOLEAN,
         doc="Whether a broker that is told to stop first has others lead its partitions.",
     )
     controlled_shutdown_max_retries: int = config_key(
         default=3,
-        type=INT,
         rule=at_least(1),
         doc="How often the controller is asked to do so, while it cannot for every partition.",
     )
@@ -29,13 +27,11 @@ class ClusterConfig(ConfigTable, group=True):
     )
     controller_socket_timeout_ms: int = config_key(
         default=30000,
-        type=INT,
         rule=at_least(1),
         doc="How long the controller waits for the answer of a broker.",
     )
     request_timeout_ms: int = config_key(
         default=30000,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="How long a request of this broker to another one may wait for its response.",
@@ -47,7 +43,6 @@ class ControllerConfig(ConfigTable, group=True):
 
     auto_leader_rebalance_enable: bool = config_key(
         default=True,
-        type=BOOLEAN,
         importance=HIGH,
         doc="Whether preferred leaders are elected from time to time where others lead.",
     )
@@ -60,7 +55,6 @@ class ControllerConfig(ConfigTable, group=True):
     )
     leader_imbalance_per_broker_percentage: int = config_key(
         default=10,
-        type=INT,
         rule=at_least(0),
         importance=HIGH,
         doc="How much of what a broker should lead others may lead before something is done.",

@@ -1,9 +1,10 @@
 """Tables of settings: a typed class body in, a frozen object and its documentation out.
 
     class BrokerConfig(ConfigTable):
-        log_segment_bytes: int = config_key(default=1 << 30, type=INT, rule=at_least(14), doc="...")
+        log_segment_bytes: int = config_key(default=1 << 30, rule=at_least(14), doc="...")
 
 The key of an attribute is its name with dots: `log_segment_bytes` is Kafka's `log.segment.bytes`.
+Its type is that of the annotation, where a row does not give another one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Any, ClassVar, Final, Self, TypeVar, dataclass_transform
 
-from ottla.config.config_type import PASSWORD, ConfigType
+from ottla.config.config_type import PASSWORD, ConfigType, type_of_annotation
 from ottla.config.known_keys import Refusal, refuse, refused_names, shown, similar_name
 from ottla.config.rule import Rule
 from ottla.errors import ConfigError
@@ -41,7 +42,7 @@ REQUIRED: Final = object()
 
 
 class ConfigKey(Value):
-    """One row of a table. `attribute`, and a `name` that is not given, are from the class body.
+    """One row of a table. `attribute`, and `type` and `name` if not given, are from the class body.
 
     `broker_keys`, for topic settings, are the broker's settings that give the default: the first
     one carries the value, all of them are reported as synonyms. `keeps_all` is the value of a limit
@@ -76,15 +77,19 @@ class ConfigKey(Value):
 def config_key(
     *,
     default: Any,
-    type: ConfigType,
     doc: str,
+    type: Any = None,
     rule: Rule | None = None,
     importance: Importance = MEDIUM,
     broker_keys: tuple[str, ...] = (),
     keeps_all: Any = None,
     name: str = "",
 ) -> Any:
-    """Declare one setting in the body of a ConfigTable; `name` where Kafka's has a dash."""
+    """Declare one setting in the body of a ConfigTable.
+
+    `type` is for a ConfigType that the annotation does not say, as LONG for an int; `name` for a
+    name of Kafka's with a dash.
+    """
     return ConfigKey(default, type, rule, importance, doc, broker_keys, keeps_all, name=name)
 
 
@@ -114,6 +119,8 @@ class ConfigTableType(type):
         namespace["__slots__"] = (*namespace.get("__slots__", ()), *slots)
         table = super().__new__(mcs, name, bases, namespace)
         table.keys = keys
+        for attribute, row in own.items():
+            row.type = row.type or type_of_annotation(table.__annotations__[attribute])
         return table
 
 

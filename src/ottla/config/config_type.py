@@ -81,6 +81,15 @@ LIST: Final = ConfigType.LIST
 CLASS: Final = ConfigType.CLASS
 PASSWORD: Final = ConfigType.PASSWORD
 
+_OF_ANNOTATION: Final = {
+    "bool": BOOLEAN,
+    "str": STRING,
+    "int": INT,
+    "float": DOUBLE,
+    "tuple": LIST,
+    "Password": PASSWORD,
+}
+
 _BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 
 _WITH_UNIT: Final = r"(\d+) *([A-Za-z]+)"
@@ -99,6 +108,15 @@ _UNITS: Final = {
     "gib": 1 << 30,
 }
 """The length of each unit in the milliseconds or bytes in which settings are written."""
+
+
+def type_of_annotation(annotation: Any) -> ConfigType:
+    """The type of a setting whose attribute is annotated so, be it None or a list of anything."""
+    text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    found = _OF_ANNOTATION.get(text.removesuffix(" | None").partition("[")[0].rpartition(".")[2])
+    if found is None:
+        raise TypeError(f"{text}: a setting of this type must give its ConfigType")
+    return found
 
 
 def _format_item(value: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from ottla.config.client_config import ClientConfig
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, INT, LIST, LONG, PASSWORD, SHORT, STRING, Password
+from ottla.config.config_type import LONG, SHORT, Password
 from ottla.config.java_regex import java_pattern
 from ottla.config.known_keys import ADMIN_UNUSED
 from ottla.config.rule import Rule, at_least, between, not_empty, one_of
@@ -47,27 +47,23 @@ class WorkerConfig(ClientConfig, ClientAuthConfig, group=True):
 
     bootstrap_servers: tuple[str, ...] = config_key(
         default=REQUIRED,
-        type=LIST,
         rule=not_empty(),
         importance=HIGH,
         doc="Some brokers of the cluster, as host:port with commas between.",
     )
     key_converter: str = config_key(
         default=REQUIRED,
-        type=STRING,
         importance=HIGH,
         doc="What makes bytes of keys, and reads them: Kafka's name of a converter or one of ours. "
         "Its own settings follow after `key.converter.`.",
     )
     value_converter: str = config_key(
         default=REQUIRED,
-        type=STRING,
         importance=HIGH,
         doc="The same for values; its own settings follow after `value.converter.`.",
     )
     header_converter: str = config_key(
         default=SIMPLE_HEADER_CONVERTER,
-        type=STRING,
         importance=LOW,
         doc="The same for headers; its own settings follow after `header.converter.`.",
     )
@@ -102,7 +98,6 @@ class WorkerConfig(ClientConfig, ClientAuthConfig, group=True):
     )
     listeners: tuple[str, ...] = config_key(
         default=("http://127.0.0.1:8083",),
-        type=LIST,
         rule=not_empty(),
         importance=LOW,
         doc="Where the REST API listens: http://host:port or https://host:port, commas between. "
@@ -111,62 +106,52 @@ class WorkerConfig(ClientConfig, ClientAuthConfig, group=True):
     )
     rest_advertised_host_name: str | None = config_key(
         default=None,
-        type=STRING,
         importance=LOW,
         doc="The host under which other workers reach this one.",
     )
     rest_advertised_port: int | None = config_key(
         default=None,
-        type=INT,
         importance=LOW,
         doc="The port under which other workers reach this one.",
     )
     rest_advertised_listener: str | None = config_key(
         default=None,
-        type=STRING,
         rule=one_of("http", "https"),
         importance=LOW,
         doc="Which listener other workers are to use; the first one if it is not set.",
     )
     admin_listeners: tuple[str, ...] | None = config_key(
         default=None,
-        type=LIST,
         importance=LOW,
         doc="Where `/admin/loggers` is served; by default on `listeners`. Left empty it is off.",
     )
     access_control_allow_origin: str = config_key(
         default="",
-        type=STRING,
         importance=LOW,
         doc="The pages that may ask from a browser: origins with commas between, `*` in one for "
         "any text. Left empty none may.",
     )
     access_control_allow_methods: str = config_key(
         default="",
-        type=STRING,
         importance=LOW,
         doc="With which methods they may; GET, POST and HEAD if it is left empty.",
     )
     rest_basic_auth_username: str | None = config_key(
         default=None,
-        type=STRING,
         doc="With it the REST API asks for this user and rest.basic.auth.password. The setting is "
         "Ottla's own.",
     )
     rest_basic_auth_password: Password | None = config_key(
         default=None,
-        type=PASSWORD,
         doc="The password of rest.basic.auth.username.",
     )
     plugin_path: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         importance=LOW,
         doc="Folders with connectors in files ending in .py, which may be imported from as well.",
     )
     connector_client_config_override_policy: str = config_key(
         default="All",
-        type=STRING,
         rule=one_of("All", "None", "Principal"),
         importance=LOW,
         doc="Which settings of their clients connectors may change by `producer.override.` and its "
@@ -174,25 +159,21 @@ class WorkerConfig(ClientConfig, ClientAuthConfig, group=True):
     )
     topic_tracking_enable: bool = config_key(
         default=True,
-        type=BOOLEAN,
         importance=LOW,
         doc="Whether the topics that a connector has used are remembered (KIP-558).",
     )
     topic_tracking_allow_reset: bool = config_key(
         default=True,
-        type=BOOLEAN,
         importance=LOW,
         doc="Whether what is remembered may be forgotten by request.",
     )
     topic_creation_enable: bool = config_key(
         default=True,
-        type=BOOLEAN,
         importance=LOW,
         doc="Whether the `topic.creation.` settings of sources create topics (KIP-158).",
     )
     exactly_once_source_support: str = config_key(
         default="disabled",
-        type=STRING,
         rule=one_of("disabled"),
         importance=HIGH,
         doc="Exactly-once sources need a group of workers; this worker has none.",
@@ -233,7 +214,6 @@ class StandaloneConfig(WorkerConfig):
 
     offset_storage_file_filename: str = config_key(
         default=REQUIRED,
-        type=STRING,
         importance=HIGH,
         doc="The file that keeps the offsets of sources over restarts.",
     )
@@ -258,14 +238,12 @@ class DistributedConfig(WorkerConfig):
 
     group_id: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=not_empty(),
         importance=HIGH,
         doc="The group of workers; no consumer may have a group of this name.",
     )
     config_storage_topic: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=not_empty(),
         importance=HIGH,
         doc="The topic with connectors and their tasks, of one partition. "
@@ -280,14 +258,12 @@ class DistributedConfig(WorkerConfig):
     )
     offset_storage_topic: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=not_empty(),
         importance=HIGH,
         doc="The topic with the offsets of sources. " + _topic_keys("offsets"),
     )
     offset_storage_partitions: int = config_key(
         default=25,
-        type=INT,
         rule=at_least(-1),
         importance=LOW,
         doc="With how many partitions it is created; -1 is the broker's default.",
@@ -301,14 +277,12 @@ class DistributedConfig(WorkerConfig):
     )
     status_storage_topic: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=not_empty(),
         importance=HIGH,
         doc="The topic with what connectors and tasks do. " + _topic_keys("statuses"),
     )
     status_storage_partitions: int = config_key(
         default=5,
-        type=INT,
         rule=at_least(-1),
         importance=LOW,
         doc="With how many partitions it is created; -1 is the broker's default.",
@@ -322,28 +296,24 @@ class DistributedConfig(WorkerConfig):
     )
     session_timeout_ms: int = config_key(
         default=10000,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="A worker that is not heard of for so long is taken to be gone.",
     )
     heartbeat_interval_ms: int = config_key(
         default=3000,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="How often a worker says that it is there.",
     )
     rebalance_timeout_ms: int = config_key(
         default=60000,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="How long workers have to join again when the group changes.",
     )
     exactly_once_source_support: str = config_key(
         default="disabled",
-        type=STRING,
         rule=one_of("disabled", "preparing", "enabled"),
         importance=HIGH,
         doc="`enabled` has sources write records and offsets in transactions, and fences what "
@@ -352,7 +322,6 @@ class DistributedConfig(WorkerConfig):
     )
     connect_protocol: str = config_key(
         default="sessioned",
-        type=STRING,
         rule=one_of("eager", "compatible", "sessioned"),
         importance=LOW,
         doc="How work moves when the group changes: eager gives all of it up, compatible moves "
@@ -361,28 +330,24 @@ class DistributedConfig(WorkerConfig):
     )
     scheduled_rebalance_max_delay_ms: int = config_key(
         default=300000,
-        type=INT,
         rule=at_least(0),
         importance=LOW,
         doc="How long the work of a worker that has gone waits for it to come back.",
     )
     inter_worker_key_generation_algorithm: str = config_key(
         default="HmacSHA256",
-        type=STRING,
         rule=one_of("HmacSHA1", "HmacSHA256", "HmacSHA384", "HmacSHA512"),
         importance=LOW,
         doc="With what requests between workers are signed.",
     )
     inter_worker_key_ttl_ms: int = config_key(
         default=3600000,
-        type=INT,
         rule=at_least(0),
         importance=LOW,
         doc="After how long the leader makes another key.",
     )
     inter_worker_verification_algorithms: tuple[str, ...] = config_key(
         default=("HmacSHA256",),
-        type=LIST,
         rule=not_empty(),
         importance=LOW,
         doc="Which algorithms a signature may have.",
@@ -435,14 +400,12 @@ class ConnectorConfig(ConfigTable, group=True):
 
     name: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=_name_of_connector(),
         importance=HIGH,
         doc="The connector's name, under which its offsets are stored.",
     )
     connector_class: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=not_empty(),
         importance=HIGH,
         doc="What it does: Kafka's name of a connector, an entry point, package.module.Class or a "
@@ -450,65 +413,56 @@ class ConnectorConfig(ConfigTable, group=True):
     )
     connector_plugin_version: str | None = config_key(
         default=None,
-        type=STRING,
         doc="The version of the connector that is installed; of each package there is one.",
     )
     tasks_max: int = config_key(
         default=1,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="Into how many tasks its work may be split.",
     )
     tasks_max_enforce: bool = config_key(
         default=True,
-        type=BOOLEAN,
         importance=LOW,
         doc="Whether a connector that splits its work into more tasks fails (KIP-1004).",
     )
     key_converter: str | None = config_key(
-        default=None, type=STRING, importance=LOW, doc="In the place of the worker's."
+        default=None, importance=LOW, doc="In the place of the worker's."
     )
     key_converter_plugin_version: str | None = config_key(
         default=None,
-        type=STRING,
         importance=LOW,
         doc="The version of the converter that is installed; of each package there is one.",
     )
     value_converter: str | None = config_key(
-        default=None, type=STRING, importance=LOW, doc="In the place of the worker's."
+        default=None, importance=LOW, doc="In the place of the worker's."
     )
     value_converter_plugin_version: str | None = config_key(
         default=None,
-        type=STRING,
         importance=LOW,
         doc="The version of the converter that is installed; of each package there is one.",
     )
     header_converter: str | None = config_key(
-        default=None, type=STRING, importance=LOW, doc="In the place of the worker's."
+        default=None, importance=LOW, doc="In the place of the worker's."
     )
     header_converter_plugin_version: str | None = config_key(
         default=None,
-        type=STRING,
         importance=LOW,
         doc="The version of the converter that is installed; of each package there is one.",
     )
     transforms: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         importance=LOW,
         doc="Names of transforms, in the order in which records pass them; what each is follows "
         "after `transforms.<name>.`.",
     )
     predicates: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         importance=LOW,
         doc="Names of predicates, which say for which records a transform is asked.",
     )
     config_action_reload: str = config_key(
         default="restart",
-        type=STRING,
         rule=one_of("none", "restart"),
         importance=LOW,
         doc="What to do when a value of a config provider changes. Providers are asked when a "
@@ -528,19 +482,16 @@ class ConnectorConfig(ConfigTable, group=True):
     )
     errors_tolerance: str = config_key(
         default="none",
-        type=STRING,
         rule=one_of("none", "all"),
         doc="`all` leaves out records that cannot be read, converted, transformed or written; with "
         "`none` the task fails at the first one, and says which it is.",
     )
     errors_log_enable: bool = config_key(
         default=False,
-        type=BOOLEAN,
         doc="Whether each failed operation is logged.",
     )
     errors_log_include_messages: bool = config_key(
         default=False,
-        type=BOOLEAN,
         doc="Whether the log says which record it was.",
     )
 
@@ -558,20 +509,17 @@ class SourceConnectorConfig(ConnectorConfig):
 
     topic_creation_groups: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         importance=LOW,
         doc="Groups of topics that are created with settings of their own (KIP-158); what they are "
         "follows after `topic.creation.<group>.`. The group `default` is always there.",
     )
     exactly_once_support: str = config_key(
         default="requested",
-        type=STRING,
         rule=one_of("requested", "required"),
         doc="`required` refuses the connector where it would not be exactly once (KIP-618).",
     )
     transaction_boundary: str = config_key(
         default="poll",
-        type=STRING,
         rule=one_of("poll", "interval", "connector"),
         doc="Where transactions of an exactly-once source end: with each batch that it returns "
         "(poll), at intervals, or where it says so (connector).",
@@ -586,7 +534,6 @@ class SourceConnectorConfig(ConnectorConfig):
     )
     offsets_storage_topic: str | None = config_key(
         default=None,
-        type=STRING,
         rule=not_empty(),
         importance=LOW,
         doc="A topic for the offsets of this source; they are copied to the worker's. By default "
@@ -597,18 +544,14 @@ class SourceConnectorConfig(ConnectorConfig):
 class SinkConnectorConfig(ConnectorConfig):
     """The settings of every sink."""
 
-    topics: tuple[str, ...] = config_key(
-        default=(), type=LIST, importance=HIGH, doc="The topics to read."
-    )
+    topics: tuple[str, ...] = config_key(default=(), importance=HIGH, doc="The topics to read.")
     topics_regex: str = config_key(
         default="",
-        type=STRING,
         importance=HIGH,
         doc="In the place of `topics`: every topic whose whole name it matches.",
     )
     errors_deadletterqueue_topic_name: str = config_key(
         default="",
-        type=STRING,
         doc="The topic for records that failed, as their bytes were; with errors.tolerance=all.",
     )
     errors_deadletterqueue_topic_replication_factor: int = config_key(
@@ -619,7 +562,6 @@ class SinkConnectorConfig(ConnectorConfig):
     )
     errors_deadletterqueue_context_headers_enable: bool = config_key(
         default=False,
-        type=BOOLEAN,
         doc="Whether records there have headers that say where they are from and what failed.",
     )
 

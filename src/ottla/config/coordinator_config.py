@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Self
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
-from ottla.config.config_type import INT, INT_MAX, LIST, LONG, SHORT, STRING
+from ottla.config.config_type import INT_MAX, LONG, SHORT
 from ottla.config.rule import at_least, each_one_of, one_of
 from ottla.errors import ConfigError
 
@@ -19,43 +19,36 @@ class GroupConfig(ConfigTable, group=True):
 
     group_min_session_timeout_ms: int = config_key(
         default=6000,
-        type=INT,
         doc="The shortest session timeout that a group member may ask for.",
     )
     group_max_session_timeout_ms: int = config_key(
         default=1800000,
-        type=INT,
         doc="The longest session timeout that a group member may ask for.",
     )
     group_initial_rebalance_delay_ms: int = config_key(
         default=3000,
-        type=INT,
         doc="How long the first rebalance of an empty group waits for more members. Where it is "
         "not set, a broker without zookeeper.connect does not wait: a lone broker is tried out "
         "by one person more often than it is joined by many members at once.",
     )
     group_max_size: int = config_key(
         default=INT_MAX,
-        type=INT,
         rule=at_least(1),
         doc="How many members a group may have.",
     )
     offset_metadata_max_bytes: int = config_key(
         default=4096,
-        type=INT,
         importance=HIGH,
         doc="The longest text that may be kept with a committed offset.",
     )
     offsets_commit_timeout_ms: int = config_key(
         default=5000,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="How long a commit waits for the replicas of the offsets topic.",
     )
     offsets_retention_minutes: int = config_key(
         default=10080,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="How long the offsets of a group without members are kept.",
@@ -69,7 +62,6 @@ class GroupConfig(ConfigTable, group=True):
     )
     offsets_topic_num_partitions: int = config_key(
         default=50,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="How many partitions the offsets topic gets when it is created.",
@@ -83,68 +75,57 @@ class GroupConfig(ConfigTable, group=True):
     )
     offsets_topic_segment_bytes: int = config_key(
         default=104857600,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="The segment size of the offsets topic, small so that compaction can work.",
     )
     group_coordinator_rebalance_protocols: tuple[str, ...] = config_key(
         default=("classic", "consumer"),
-        type=LIST,
         rule=each_one_of("classic", "consumer"),
         doc="The protocols that members of groups may speak; classic cannot be left out.",
     )
     group_consumer_assignors: tuple[str, ...] = config_key(
         default=("uniform", "range"),
-        type=LIST,
         rule=each_one_of("uniform", "range"),
         doc="The assignors of consumer groups (KIP-848); the first is for groups that name none.",
     )
     group_consumer_max_size: int = config_key(
         default=INT_MAX,
-        type=INT,
         rule=at_least(1),
         doc="How many members a consumer group may have.",
     )
     group_consumer_session_timeout_ms: int = config_key(
         default=45000,
-        type=INT,
         rule=at_least(1),
         doc="A member of a consumer group that is silent for this long is put out of it.",
     )
     group_consumer_min_session_timeout_ms: int = config_key(
         default=45000,
-        type=INT,
         rule=at_least(1),
         doc="The least that group.consumer.session.timeout.ms may be.",
     )
     group_consumer_max_session_timeout_ms: int = config_key(
         default=60000,
-        type=INT,
         rule=at_least(1),
         doc="The most that group.consumer.session.timeout.ms may be.",
     )
     group_consumer_heartbeat_interval_ms: int = config_key(
         default=5000,
-        type=INT,
         rule=at_least(1),
         doc="How often members of consumer groups are told to send heartbeats.",
     )
     group_consumer_min_heartbeat_interval_ms: int = config_key(
         default=5000,
-        type=INT,
         rule=at_least(1),
         doc="The least that group.consumer.heartbeat.interval.ms may be.",
     )
     group_consumer_max_heartbeat_interval_ms: int = config_key(
         default=15000,
-        type=INT,
         rule=at_least(1),
         doc="The most that group.consumer.heartbeat.interval.ms may be.",
     )
     group_consumer_migration_policy: str = config_key(
         default="bidirectional",
-        type=STRING,
         rule=one_of("bidirectional", "upgrade", "downgrade", "disabled"),
         doc="Whether groups with members change between the classic and the consumer protocol: "
         "upgrade when the first member of the consumer protocol joins, downgrade when the last "
@@ -193,14 +174,12 @@ class ConsumerGroupConfig(ConfigTable):
 
     consumer_session_timeout_ms: int = config_key(
         default=45000,
-        type=INT,
         rule=at_least(1),
         broker_keys=("group.consumer.session.timeout.ms",),
         doc="A member of the group that is silent for this long is put out of it.",
     )
     consumer_heartbeat_interval_ms: int = config_key(
         default=5000,
-        type=INT,
         rule=at_least(1),
         broker_keys=("group.consumer.heartbeat.interval.ms",),
         doc="How often members of the group are told to send heartbeats.",
@@ -257,35 +236,30 @@ class TransactionConfig(ConfigTable, group=True):
 
     transaction_max_timeout_ms: int = config_key(
         default=900000,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="The longest transaction.timeout.ms that a producer may ask for.",
     )
     transactional_id_expiration_ms: int = config_key(
         default=604800000,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="How long a transactional id that nobody uses is kept.",
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = config_key(
         default=10000,
-        type=INT,
         rule=at_least(1),
         importance=LOW,
         doc="How often transactions that have taken too long are looked for, to be aborted.",
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = config_key(
         default=3600000,
-        type=INT,
         rule=at_least(1),
         importance=LOW,
         doc="How often expired transactional ids are looked for.",
     )
     transaction_state_log_num_partitions: int = config_key(
         default=50,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="How many partitions the topic of transactional ids gets when it is created.",
@@ -299,14 +273,12 @@ class TransactionConfig(ConfigTable, group=True):
     )
     transaction_state_log_min_isr: int = config_key(
         default=2,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="The min.insync.replicas of that topic; at most its replication factor.",
     )
     transaction_state_log_segment_bytes: int = config_key(
         default=104857600,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="The segment size of that topic, small so that compaction can work.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ottla.config.config_def import LOW, ConfigTable, config_key
-from ottla.config.config_type import LONG, PASSWORD, Password
+from ottla.config.config_type import LONG, Password
 from ottla.config.rule import at_least
 from ottla.errors import ConfigError
 
@@ -18,13 +18,11 @@ class DelegationTokenConfig(ConfigTable, group=True):
 
     delegation_token_secret_key: Password | None = config_key(
         default=None,
-        type=PASSWORD,
         doc="The secret that makes the passwords of delegation tokens, the same on all brokers. "
         "Unset, there are no tokens. A change ends all tokens.",
     )
     delegation_token_master_key: Password | None = config_key(
         default=None,
-        type=PASSWORD,
         doc="What Kafka calls delegation.token.secret.key before 2.8.",
     )
     delegation_token_max_lifetime_ms: int = config_key(

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final, NamedTuple
 
 from ottla.config.config_def import LOW, ConfigTable, config_key
-from ottla.config.config_type import INT, LIST, LONG, STRING
+from ottla.config.config_type import LONG, STRING
 from ottla.config.metrics_config import LOOPBACK
 from ottla.config.rule import at_least
 from ottla.errors import ConfigError
@@ -37,14 +37,12 @@ class FirstDesignConfig(ConfigTable, group=True):
     )
     first_design_log_dir: str = config_key(
         default=None,
-        type=STRING,
         importance=LOW,
         doc="The directory of these topics, none of log.dirs. Unset: the first of log.dirs with "
         ".first-design behind its name. Ottla's own.",
     )
     first_design_flush_interval_messages: int = config_key(
         default=500,
-        type=INT,
         rule=at_least(1),
         importance=LOW,
         doc="After so many messages a log of the first design is forced to disk; a crash loses no "
@@ -60,7 +58,6 @@ class FirstDesignConfig(ConfigTable, group=True):
     )
     first_design_zookeeper_chroot: str = config_key(
         default="/first_design",
-        type=STRING,
         importance=LOW,
         doc="The node below which /brokers/ids and /brokers/topics of 0.7 are; its clients have it "
         "at the end of zk.connect. The nodes of today have the same names and other contents. "
@@ -69,7 +66,6 @@ class FirstDesignConfig(ConfigTable, group=True):
 
     first_design_copied_topics: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         importance=LOW,
         doc="The topics whose messages are copied into topics of today and followed there, with "
         "commas between, as pages, or as pages:name_of_today; * is all of them. Ottla's own.",

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Self
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key, dotted
-from ottla.config.config_type import BOOLEAN, CLASS, INT, LIST, LONG, STRING
+from ottla.config.config_type import CLASS, LONG
 from ottla.config.rule import at_least, one_of
 from ottla.config.zookeeper_config import parse_connect
 from ottla.errors import ConfigError
@@ -39,37 +39,31 @@ class LegacyConfig(ConfigTable, group=True):
 
     zk_connect: str | None = config_key(
         default=None,
-        type=STRING,
         importance=HIGH,
         doc="The ZooKeeper servers of the cluster, as host1:2181,host2:2181/chroot.",
     )
     zk_sessiontimeout_ms: int = config_key(
         default=6000,
-        type=INT,
         rule=at_least(1),
         doc="How long ZooKeeper may hear nothing of the client before it takes it for dead.",
     )
     zk_connectiontimeout_ms: int = config_key(
         default=6000,
-        type=INT,
         rule=at_least(1),
         doc="How long the client waits for a ZooKeeper server when it starts.",
     )
     socket_timeout_ms: int = config_key(
         default=30000,
-        type=INT,
         rule=at_least(1),
         doc="How long a request to a broker may wait for its response.",
     )
     client_id: str = config_key(
         default="ottla",
-        type=STRING,
         importance=LOW,
         doc="The name under which the client appears in logs and quotas of the broker.",
     )
     broker_version: str = config_key(
         default="",
-        type=STRING,
         rule=one_of("", FIRST_DESIGN),
         importance=LOW,
         doc="0.7: the brokers, and their nodes in ZooKeeper, are those of the first design, and "
@@ -125,34 +119,29 @@ class ZooKeeperConsumerConfig(LegacyConfig):
 
     groupid: str | None = config_key(
         default=None,
-        type=STRING,
         importance=HIGH,
         doc="The group: each message goes to one of its consumers. Required.",
     )
     consumerid: str | None = config_key(
         default=None,
-        type=STRING,
         importance=LOW,
         doc="The consumer's name in its group; without it host, time and chance make one.",
     )
     socket_buffersize: int = config_key(
-        default=65536, type=INT, rule=at_least(-1), doc="SO_RCVBUF of connections to brokers."
+        default=65536, rule=at_least(-1), doc="SO_RCVBUF of connections to brokers."
     )
     fetch_size: int = config_key(
         default=1048576,
-        type=INT,
         rule=at_least(1),
         doc="How many bytes of a partition a fetch asks for; a larger message comes all the same.",
     )
     min_fetch_bytes: int = config_key(
         default=1,
-        type=INT,
         rule=at_least(0),
         doc="A broker waits with its answer until there are so many bytes.",
     )
     max_fetch_wait_ms: int = config_key(
         default=100,
-        type=INT,
         rule=at_least(0),
         doc="A broker waits no longer than this for min.fetch.bytes.",
     )
@@ -164,49 +153,41 @@ class ZooKeeperConsumerConfig(LegacyConfig):
     )
     queuedchunks_max: int = config_key(
         default=10,
-        type=INT,
         rule=at_least(1),
         doc="How many chunks of messages may wait in a stream before no more are fetched for it.",
     )
     autocommit_enable: bool = config_key(
         default=True,
-        type=BOOLEAN,
         doc="Whether the offsets of what the streams have handed out are committed by themselves.",
     )
     autocommit_interval_ms: int = config_key(
         default=60000,
-        type=INT,
         rule=at_least(1),
         doc="How often they are.",
     )
     autooffset_reset: str = config_key(
         default="smallest",
-        type=STRING,
         rule=one_of("smallest", "largest", "none"),
         doc="Where reading begins without a committed offset that is in the log: at the smallest "
         "or the largest offset; with none the streams raise an error instead.",
     )
     consumer_timeout_ms: int = config_key(
         default=-1,
-        type=INT,
         rule=at_least(-1),
         doc="A stream raises ConsumerTimeoutError when no message came for so long; -1: never.",
     )
     rebalance_retries_max: int = config_key(
         default=4,
-        type=INT,
         rule=at_least(0),
         doc="How often a consumer tries again to take its partitions before it reports failure.",
     )
     rebalance_backoff_ms: int = config_key(
         default=2000,
-        type=INT,
         rule=at_least(1),
         doc="The longest wait between these tries.",
     )
     exclude_internal_topics: bool = config_key(
         default=True,
-        type=BOOLEAN,
         doc="Whether topic filters pass over Kafka's own topics.",
     )
 
@@ -246,14 +227,12 @@ class LegacyProducerConfig(LegacyConfig):
 
     broker_list: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         importance=HIGH,
         doc="The brokers to send to, as brokerid:host:port with commas between; no others are "
         "used. Either this or zk.connect.",
     )
     producer_type: str = config_key(
         default="sync",
-        type=STRING,
         rule=one_of("sync", "async"),
         importance=HIGH,
         doc="Whether send waits for the brokers (sync) or leaves the data in a queue (async).",
@@ -272,33 +251,28 @@ class LegacyProducerConfig(LegacyConfig):
     )
     compression_codec: str = config_key(
         default="0",
-        type=STRING,
         rule=one_of(*COMPRESSION_CODECS, *COMPRESSION_CODECS.values()),
         doc="How messages are compressed: 0 or none, 1 or gzip, 2 or snappy, 3 or lz4, 4 or zstd.",
     )
     compressed_topics: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         doc="The topics whose messages are compressed; if empty, all.",
     )
     queue_time: int = config_key(
         default=5000,
-        type=INT,
         rule=at_least(1),
         doc="How many milliseconds data may wait in the queue of an async producer.",
     )
     queue_size: int = config_key(
-        default=10000, type=INT, rule=at_least(1), doc="How many events that queue holds."
+        default=10000, rule=at_least(1), doc="How many events that queue holds."
     )
     batch_size: int = config_key(
         default=200,
-        type=INT,
         rule=at_least(1),
         doc="How many events are sent together; they do not wait when there are so many.",
     )
     queue_enqueueTimeout_ms: int = config_key(  # noqa: N815 - the 0.7 design writes it so
         default=0,
-        type=INT,
         doc="What send does while the queue is full: 0 raises QueueFullError at once, a negative "
         "number waits for room, any other waits so many milliseconds before it raises.",
     )
@@ -314,33 +288,29 @@ class LegacyProducerConfig(LegacyConfig):
     )
     num_retries: int = config_key(
         default=3,
-        type=INT,
         rule=at_least(0),
         doc="How often messages are sent again after the partitions have been looked up anew.",
     )
     retry_backoff_ms: int = config_key(
-        default=100, type=INT, rule=at_least(0), doc="The wait before each of these retries."
+        default=100, rule=at_least(0), doc="The wait before each of these retries."
     )
     max_message_size: int = config_key(
         default=1000000,
-        type=INT,
         rule=at_least(1),
         doc="A larger message is refused; so much is sent to a partition at once.",
     )
     request_required_acks: int = config_key(
         default=1,
-        type=INT,
         doc="Who must have the messages before send returns: the leader (1), all replicas in "
         "sync (-1), or nobody (0, as in 0.7: failures are not noticed).",
     )
     connect_timeout_ms: int = config_key(
         default=5000,
-        type=INT,
         rule=at_least(1),
         doc="How long a connection to a broker may take.",
     )
     buffer_size: int = config_key(
-        default=102400, type=INT, rule=at_least(-1), doc="SO_SNDBUF of connections to brokers."
+        default=102400, rule=at_least(-1), doc="SO_SNDBUF of connections to brokers."
     )
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from ottla.config.config_def import HIGH, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, DOUBLE, DOUBLE_MAX, INT, LIST, LONG, LONG_MAX, STRING
+from ottla.config.config_type import DOUBLE_MAX, LONG, LONG_MAX
 from ottla.config.rule import any_of, at_least, between, each_one_of, not_empty, one_of
 from ottla.errors import ConfigError
 from ottla.structs import MS_PER_HOUR, MS_PER_MINUTE
@@ -19,7 +19,6 @@ class LogConfig(ConfigTable, group=True):
 
     log_dir: str = config_key(
         default="/tmp/ottla-logs",
-        type=STRING,
         rule=not_empty(),
         importance=HIGH,
         doc="The directory of the logs, used when log.dirs is not set. It is not Kafka's "
@@ -27,19 +26,16 @@ class LogConfig(ConfigTable, group=True):
     )
     log_dirs: tuple[str, ...] = config_key(
         default=None,
-        type=LIST,
         importance=HIGH,
         doc="The directories of the logs, with commas between. Unset: log.dir.",
     )
     ottla_adopt_log_dirs: bool = config_key(
         default=False,
-        type=BOOLEAN,
         doc="Take over partitions that Apache Kafka, or a lost registry, left in log.dirs, as "
         "`ottla broker --adopt-log-dirs` does for one start. Ottla's own setting.",
     )
     log_segment_bytes: int = config_key(
         default=1073741824,
-        type=INT,
         rule=at_least(14),
         importance=HIGH,
         doc="A segment file that would grow beyond this size is closed and a new one begun.",
@@ -53,7 +49,6 @@ class LogConfig(ConfigTable, group=True):
     )
     log_roll_hours: int = config_key(
         default=168,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="The age in hours at which a segment is closed, used when log.roll.ms is not set.",
@@ -68,7 +63,6 @@ class LogConfig(ConfigTable, group=True):
     )
     log_roll_jitter_hours: int = config_key(
         default=0,
-        type=INT,
         rule=at_least(0),
         importance=HIGH,
         doc="The same in hours, used when log.roll.jitter.ms is not set.",
@@ -88,14 +82,12 @@ class LogConfig(ConfigTable, group=True):
     )
     log_retention_minutes: int | None = config_key(
         default=None,
-        type=INT,
         importance=HIGH,
         doc="Retention in minutes, used when log.retention.ms is not set. "
         "Unset: log.retention.hours.",
     )
     log_retention_hours: int = config_key(
         default=168,
-        type=INT,
         importance=HIGH,
         doc="Retention in hours, used when neither ms nor minutes are set.",
     )
@@ -114,20 +106,17 @@ class LogConfig(ConfigTable, group=True):
     )
     log_cleanup_policy: tuple[str, ...] = config_key(
         default=("delete",),
-        type=LIST,
         rule=each_one_of("delete", "compact", may_be_empty=True),
         doc="What happens to old segments: deletion by age and size, compaction by key, or both. "
         "Where it is empty, only records that were deleted by DeleteRecords go.",
     )
     log_index_size_max_bytes: int = config_key(
         default=10485760,
-        type=INT,
         rule=at_least(4),
         doc="The largest offset index; a full index closes its segment.",
     )
     log_index_interval_bytes: int = config_key(
         default=4096,
-        type=INT,
         rule=at_least(0),
         doc="About every so many bytes of log an entry is added to the indexes.",
     )
@@ -152,33 +141,28 @@ class LogConfig(ConfigTable, group=True):
     )
     log_flush_offset_checkpoint_interval_ms: int = config_key(
         default=60000,
-        type=INT,
         rule=at_least(0),
         importance=HIGH,
         doc="How often the points are written from which recovery begins.",
     )
     log_flush_start_offset_checkpoint_interval_ms: int = config_key(
         default=60000,
-        type=INT,
         rule=at_least(0),
         importance=HIGH,
         doc="How often the first offsets of the logs are written.",
     )
     num_recovery_threads_per_data_dir: int = config_key(
         default=2,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="How many logs of a directory are recovered at once when the broker starts.",
     )
     log_message_downconversion_enable: bool = config_key(
         default=True,
-        type=BOOLEAN,
         doc="Whether consumers from before Kafka 0.11 get the records in a format that they know.",
     )
     log_message_timestamp_type: str = config_key(
         default="CreateTime",
-        type=STRING,
         rule=one_of("CreateTime", "LogAppendTime"),
         doc="Whether records keep the producer's timestamp or get that of the append.",
     )
@@ -202,46 +186,39 @@ class LogConfig(ConfigTable, group=True):
     )
     message_max_bytes: int = config_key(
         default=1048588,
-        type=INT,
         rule=at_least(0),
         importance=HIGH,
         doc="The largest record batch that is accepted, after compression.",
     )
     compression_gzip_level: int = config_key(
         default=-1,
-        type=INT,
         rule=any_of(between(1, 9), between(-1, -1)),
         doc="The level of gzip where the broker compresses; -1 is the default of the library.",
     )
     compression_lz4_level: int = config_key(
         default=9,
-        type=INT,
         rule=between(1, 17),
         doc="The level of lz4 where the broker compresses.",
     )
     compression_type: str = config_key(
         default="producer",
-        type=STRING,
         rule=one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         importance=HIGH,
         doc="The codec that batches are stored with; producer keeps them as they came.",
     )
     compression_zstd_level: int = config_key(
         default=3,
-        type=INT,
         rule=between(-131072, 22),
         doc="The level of zstd where the broker compresses.",
     )
     min_insync_replicas: int = config_key(
         default=1,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="How many replicas must be in sync for a write with acks=all.",
     )
     unclean_leader_election_enable: bool = config_key(
         default=False,
-        type=BOOLEAN,
         importance=HIGH,
         doc="Whether a replica that is not in sync may lead as the last resort, losing records.",
     )
@@ -291,13 +268,11 @@ class CleanerConfig(ConfigTable, group=True):
 
     log_cleaner_enable: bool = config_key(
         default=True,
-        type=BOOLEAN,
         doc="Whether topics with cleanup.policy=compact are compacted. The broker's own topic of "
         "committed offsets is one of them and grows without end otherwise.",
     )
     log_cleaner_threads: int = config_key(
         default=1,
-        type=INT,
         rule=at_least(0),
         doc="How many partitions are compacted at a time.",
     )
@@ -309,7 +284,6 @@ class CleanerConfig(ConfigTable, group=True):
     )
     log_cleaner_io_max_bytes_per_second: float = config_key(
         default=DOUBLE_MAX,
-        type=DOUBLE,
         rule=at_least(1),
         doc="How much compaction may read and write per second, all partitions together.",
     )
@@ -322,20 +296,17 @@ class CleanerConfig(ConfigTable, group=True):
     )
     log_cleaner_io_buffer_size: int = config_key(
         default=524288,
-        type=INT,
         rule=at_least(0),
         doc="How much memory is used for reading and writing, all partitions together.",
     )
     log_cleaner_io_buffer_load_factor: float = config_key(
         default=0.9,
-        type=DOUBLE,
         rule=between(0.01, 1.0),
         doc="How full the memory for keys may get. Fuller, a round of compaction gets further, and "
         "finding a key takes longer.",
     )
     log_cleaner_min_cleanable_ratio: float = config_key(
         default=0.5,
-        type=DOUBLE,
         rule=between(0, 1),
         doc="A partition is compacted when more than this share of it is new since the last time.",
     )

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple, Self
 
 from ottla.config.config_def import LOW, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, INT, LIST, PASSWORD, STRING, Password
+from ottla.config.config_type import STRING, Password
 from ottla.config.rule import at_least, between, one_of
 from ottla.errors import ConfigError
 
@@ -44,18 +44,15 @@ class MetricsConfig(ConfigTable, group=True):
     )
     metrics_listener_username: str | None = config_key(
         default=None,
-        type=STRING,
         doc="The user that metrics.listener asks for (HTTP basic authentication), except for "
         "/healthz and /readyz. Ottla's own.",
     )
     metrics_listener_password: Password | None = config_key(
         default=None,
-        type=PASSWORD,
         doc="The password of metrics.listener.username. Ottla's own.",
     )
     metrics_names: str = config_key(
         default="jmx-exporter",
-        type=STRING,
         rule=one_of("jmx-exporter", "confluent"),
         importance=LOW,
         doc="Whose names metrics have in Prometheus: those of the JMX exporter's rules for Kafka "
@@ -63,14 +60,12 @@ class MetricsConfig(ConfigTable, group=True):
     )
     metrics_partitions_enable: bool = config_key(
         default=True,
-        type=BOOLEAN,
         importance=LOW,
         doc="Whether metrics of single partitions are served: about 14 series for each of them. "
         "Ottla's own.",
     )
     metrics_max_series: int = config_key(
         default=500_000,
-        type=INT,
         rule=at_least(0),
         importance=LOW,
         doc="How many series with the names of topics, partitions, groups and clients one reading "
@@ -79,21 +74,18 @@ class MetricsConfig(ConfigTable, group=True):
 
     metric_reporters: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         importance=LOW,
         doc="Python classes that get the broker's metrics: names of entry points in "
         "ottla.metric_reporters, or module:Class. Those of Java cannot be run.",
     )
     metric_reporters_interval_ms: int = config_key(
         default=10_000,
-        type=INT,
         rule=at_least(100),
         importance=LOW,
         doc="How often metric.reporters get the metrics. Ottla's own.",
     )
     telemetry_max_bytes: int = config_key(
         default=1_048_576,
-        type=INT,
         rule=at_least(1),
         importance=LOW,
         doc="How many bytes of metrics a client may push at once (KIP-714), also when they are "
@@ -101,33 +93,28 @@ class MetricsConfig(ConfigTable, group=True):
     )
     request_log_principals: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         importance=LOW,
         doc="Whose requests the request log has, such as User:alice; empty: everybody's. The log "
         "is on while the logger kafka.request.logger is at DEBUG. Ottla's own.",
     )
     request_log_client_ids: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         importance=LOW,
         doc="The requests of which client ids the request log has; empty: of all. Ottla's own.",
     )
     request_log_apis: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         importance=LOW,
         doc="Which requests the request log has, such as Produce, Fetch; empty: all. Ottla's own.",
     )
     request_log_slower_than_ms: int = config_key(
         default=0,
-        type=INT,
         rule=at_least(0),
         importance=LOW,
         doc="The request log has requests that took at least so long. Ottla's own.",
     )
     ottla_log_format: str = config_key(
         default="text",
-        type=STRING,
         rule=one_of("text", "json"),
         importance=LOW,
         doc="How the broker writes its log: as Kafka does, or as a line of JSON for each event, "
@@ -187,18 +174,15 @@ class ClientMetricsConfig(ConfigTable):
 
     metrics: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         doc="The beginnings of the names of the metrics that clients push; * is all of them.",
     )
     interval_ms: int = config_key(
         default=300_000,
-        type=INT,
         rule=between(100, 3_600_000),
         doc="How often they do.",
     )
     match: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         doc="Which clients, as client_id=regex and the like, all of which must match; none: all.",
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, INT, LIST, LONG, STRING
+from ottla.config.config_type import LONG, STRING
 from ottla.config.metrics_config import HTTP, MetricsEndPoint, parse_metrics_listener
 from ottla.config.rule import at_least, one_of
 from ottla.errors import ConfigError
@@ -21,7 +21,6 @@ class MirrorFileConfig(ConfigTable):
 
     clusters: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         importance=HIGH,
         doc="What the clusters are called: two or more. `alias.bootstrap.servers` says where each "
         "of them is.",
@@ -67,29 +66,25 @@ class MirrorConfig(ConfigTable):
     }
 
     enabled: bool = config_key(
-        default=False, type=BOOLEAN, importance=HIGH, doc="Whether the flow copies anything."
+        default=False, importance=HIGH, doc="Whether the flow copies anything."
     )
     topics: tuple[str, ...] = config_key(
         default=(".*",),
-        type=LIST,
         importance=HIGH,
         doc="The topics to copy: regular expressions that match whole names.",
     )
     topics_exclude: tuple[str, ...] = config_key(
         default=(r"mm2.*\.internal", r".*\.replica", "__.*"),
-        type=LIST,
         importance=HIGH,
         doc="Of these, the topics not to copy.",
     )
     groups: tuple[str, ...] = config_key(
         default=(".*",),
-        type=LIST,
         importance=HIGH,
         doc="The consumer groups whose offsets are translated.",
     )
     groups_exclude: tuple[str, ...] = config_key(
         default=("console-consumer-.*", "connect-.*", "__.*"),
-        type=LIST,
         importance=HIGH,
         doc="Of these, the groups to leave out.",
     )
@@ -102,100 +97,90 @@ class MirrorConfig(ConfigTable):
             r"unclean\.leader\.election\.enable",
             r"min\.insync\.replicas",
         ),
-        type=LIST,
         doc="The settings of topics that are not carried over.",
     )
     use_defaults_from: str = config_key(
         default=TARGET,
-        type=STRING,
         rule=one_of(SOURCE, TARGET),
         doc="Whose default a setting has that the source's topic leaves at its default.",
     )
     replication_factor: int = config_key(
         default=2,
-        type=INT,
         rule=at_least(-1),
         importance=HIGH,
         doc="The replicas of topics that the mirror makes; -1: the target's default.",
     )
     replication_policy_class: str = config_key(
         default="DefaultReplicationPolicy",
-        type=STRING,
         doc="How copies are called: DefaultReplicationPolicy (source.topic) or "
         "IdentityReplicationPolicy (the same name); Kafka's full class names are taken.",
     )
     replication_policy_separator: str = config_key(
-        default=".", type=STRING, doc="What stands between the source's alias and the topic."
+        default=".", doc="What stands between the source's alias and the topic."
     )
     replication_policy_internal_topic_separator_enabled: bool = config_key(
         default=True,
-        type=BOOLEAN,
         importance=LOW,
         doc="Whether that separator is in the names of internal topics, too.",
     )
     refresh_topics_enabled: bool = config_key(
         default=True,
-        type=BOOLEAN,
         doc="Whether new topics and partitions are looked for after the start.",
     )
     refresh_topics_interval_seconds: int = config_key(
-        default=600, type=INT, rule=at_least(1), doc="How often."
+        default=600, rule=at_least(1), doc="How often."
     )
     refresh_groups_enabled: bool = config_key(
-        default=True, type=BOOLEAN, doc="Whether new groups are looked for after the start."
+        default=True, doc="Whether new groups are looked for after the start."
     )
     refresh_groups_interval_seconds: int = config_key(
-        default=600, type=INT, rule=at_least(1), doc="How often."
+        default=600, rule=at_least(1), doc="How often."
     )
     sync_topic_configs_enabled: bool = config_key(
-        default=True, type=BOOLEAN, doc="Whether settings of topics are carried over."
+        default=True, doc="Whether settings of topics are carried over."
     )
     sync_topic_configs_interval_seconds: int = config_key(
-        default=600, type=INT, rule=at_least(1), doc="How often."
+        default=600, rule=at_least(1), doc="How often."
     )
     sync_topic_acls_enabled: bool = config_key(
         default=True,
-        type=BOOLEAN,
         doc="Whether ACLs of topics are carried over: who may read there may read here, and "
         "nobody gets a right to write.",
     )
     sync_topic_acls_interval_seconds: int = config_key(
-        default=600, type=INT, rule=at_least(1), doc="How often."
+        default=600, rule=at_least(1), doc="How often."
     )
     emit_heartbeats_enabled: bool = config_key(
-        default=True, type=BOOLEAN, doc="Whether the flow writes to heartbeats of its target."
+        default=True, doc="Whether the flow writes to heartbeats of its target."
     )
     emit_heartbeats_interval_seconds: int = config_key(
-        default=1, type=INT, rule=at_least(1), doc="How often."
+        default=1, rule=at_least(1), doc="How often."
     )
     heartbeats_replication_enabled: bool = config_key(
-        default=True, type=BOOLEAN, doc="Whether the source's heartbeats are copied."
+        default=True, doc="Whether the source's heartbeats are copied."
     )
     emit_checkpoints_enabled: bool = config_key(
-        default=True, type=BOOLEAN, doc="Whether groups' offsets are translated and written."
+        default=True, doc="Whether groups' offsets are translated and written."
     )
     emit_checkpoints_interval_seconds: int = config_key(
-        default=60, type=INT, rule=at_least(1), doc="How often."
+        default=60, rule=at_least(1), doc="How often."
     )
     sync_group_offsets_enabled: bool = config_key(
         default=False,
-        type=BOOLEAN,
         importance=HIGH,
         doc="Whether translated offsets are committed for the groups at the target, where these "
         "have no members; only ever forward.",
     )
     sync_group_offsets_interval_seconds: int = config_key(
-        default=60, type=INT, rule=at_least(1), doc="How often."
+        default=60, rule=at_least(1), doc="How often."
     )
     emit_offset_syncs_enabled: bool = config_key(
         default=True,
-        type=BOOLEAN,
         name="emit.offset-syncs.enabled",
         doc="Whether pairs of offsets are written, without which no group is translated.",
     )
     offset_syncs_topic_location: str = config_key(
         default=SOURCE,
-        type=STRING,
         rule=one_of(SOURCE, TARGET),
         name="offset-syncs.topic.location",
         doc="The cluster that keeps them.",
@@ -208,21 +193,19 @@ class MirrorConfig(ConfigTable):
     )
     offset_syncs_topic_replication_factor: int = config_key(
         default=3,
-        type=INT,
         rule=at_least(-1),
         importance=LOW,
         name="offset-syncs.topic.replication.factor",
         doc="The replicas of that topic; -1: the cluster's default.",
     )
     checkpoints_topic_replication_factor: int = config_key(
-        default=3, type=INT, rule=at_least(-1), importance=LOW, doc="The same of checkpoints."
+        default=3, rule=at_least(-1), importance=LOW, doc="The same of checkpoints."
     )
     heartbeats_topic_replication_factor: int = config_key(
-        default=3, type=INT, rule=at_least(-1), importance=LOW, doc="The same of heartbeats."
+        default=3, rule=at_least(-1), importance=LOW, doc="The same of heartbeats."
     )
     offset_storage_replication_factor: int = config_key(
         default=3,
-        type=INT,
         rule=at_least(-1),
         importance=LOW,
         doc="The same of the topic at the target that says how far each partition was copied.",
@@ -235,7 +218,6 @@ class MirrorConfig(ConfigTable):
     )
     exactly_once_source_support: str = config_key(
         default="disabled",
-        type=STRING,
         rule=one_of(*EXACTLY_ONCE),
         importance=HIGH,
         doc="enabled: records and how far they were copied are written in one transaction, so that "
@@ -243,7 +225,6 @@ class MirrorConfig(ConfigTable):
     )
     tasks_max: int = config_key(
         default=1,
-        type=INT,
         rule=at_least(1),
         doc="How many tasks share the partitions; processes with the same file deal them out.",
     )
@@ -252,7 +233,6 @@ class MirrorConfig(ConfigTable):
     )
     on_gap: str = config_key(
         default=CONTINUE,
-        type=STRING,
         rule=one_of(CONTINUE, FAIL),
         importance=HIGH,
         doc="What is done where records of the source are gone before they were copied: by "
@@ -261,7 +241,6 @@ class MirrorConfig(ConfigTable):
     )
     errors_tolerance: str = config_key(
         default="none",
-        type=STRING,
         rule=one_of("none", "all"),
         importance=HIGH,
         doc="What is done with a record that the target refuses, as it is too large or has a "
@@ -270,20 +249,17 @@ class MirrorConfig(ConfigTable):
     )
     errors_deadletterqueue_topic_name: str = config_key(
         default="",
-        type=STRING,
         doc="The topic at the target for records that are left out, as their bytes were; it has "
         "to take what the copies do not. With errors.tolerance=all.",
     )
     errors_deadletterqueue_topic_replication_factor: int = config_key(
         default=3,
-        type=INT,
         rule=at_least(-1),
         importance=LOW,
         doc="The replicas of that topic; -1: the target's default.",
     )
     errors_deadletterqueue_context_headers_enable: bool = config_key(
         default=False,
-        type=BOOLEAN,
         doc="Whether records there have headers that say where they are from and why.",
     )
 
@@ -297,17 +273,16 @@ class MirrorConnectorConfig(MirrorConfig):
     """The settings of a mirror's connector in a Connect worker: a flow's, and both clusters."""
 
     source_cluster_alias: str = config_key(
-        default=REQUIRED, type=STRING, importance=HIGH, doc="What the source is called."
+        default=REQUIRED, importance=HIGH, doc="What the source is called."
     )
     target_cluster_alias: str = config_key(
-        default="target", type=STRING, importance=HIGH, doc="What the target is called."
+        default="target", importance=HIGH, doc="What the target is called."
     )
     source_cluster_bootstrap_servers: tuple[str, ...] = config_key(
         default=REQUIRED,
-        type=LIST,
         importance=HIGH,
         doc="Its brokers. Other settings of clients there have the same prefix.",
     )
     target_cluster_bootstrap_servers: tuple[str, ...] = config_key(
-        default=REQUIRED, type=LIST, importance=HIGH, doc="The same of the target."
+        default=REQUIRED, importance=HIGH, doc="The same of the target."
     )

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
-from ottla.config.config_type import INT, INT_MAX, LIST, LONG, LONG_MAX, STRING
+from ottla.config.config_type import INT, INT_MAX, LIST, LONG, LONG_MAX
 from ottla.config.rule import at_least, between, one_of
 from ottla.errors import ConfigError
 from ottla.runtime.poller import AUTO, POLLERS
@@ -119,47 +119,40 @@ class NetworkConfig(ConfigTable, group=True):
     )
     inter_broker_listener_name: str = config_key(
         default=None,
-        type=STRING,
         doc="The listener that brokers use among themselves. Unset: the one that is named as "
         "security.inter.broker.protocol says; where that is not set either, the PLAINTEXT one, "
         "or the first where no listener has that name.",
     )
     security_inter_broker_protocol: str = config_key(
         default="PLAINTEXT",
-        type=STRING,
         rule=one_of(*SUPPORTED_PROTOCOLS),
         doc="The protocol, and so the listener of that name, that brokers use among themselves; "
         "not together with inter.broker.listener.name.",
     )
     host_name: str = config_key(
         default="",
-        type=STRING,
         importance=LOW,
         doc="Old form: the host of the only listener, used when listeners is not set.",
     )
     port: int = config_key(
         default=9092,
-        type=INT,
         rule=between(0, 65535),
         importance=LOW,
         doc="Old form: the port of the only listener, used when listeners is not set.",
     )
     advertised_host_name: str | None = config_key(
         default=None,
-        type=STRING,
         importance=LOW,
         doc="Old form: the advertised host, used when advertised.listeners is not set.",
     )
     advertised_port: int | None = config_key(
         default=None,
-        type=INT,
         rule=between(0, 65535),
         importance=LOW,
         doc="Old form: the advertised port, used when advertised.listeners is not set.",
     )
     socket_send_buffer_bytes: int = config_key(
         default=-1,
-        type=INT,
         rule=at_least(-1),
         importance=HIGH,
         doc="SO_SNDBUF of client connections; -1 leaves it to the operating system, whose buffer "
@@ -168,21 +161,18 @@ class NetworkConfig(ConfigTable, group=True):
     )
     socket_receive_buffer_bytes: int = config_key(
         default=102400,
-        type=INT,
         rule=at_least(-1),
         importance=HIGH,
         doc="SO_RCVBUF of client connections; -1 leaves it to the operating system.",
     )
     socket_request_max_bytes: int = config_key(
         default=104857600,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="The largest request; a connection that announces a larger one is closed.",
     )
     socket_listen_backlog_size: int | None = config_key(
         default=None,
-        type=INT,
         rule=at_least(1),
         doc="How many connections may wait to be accepted. Unset: as many as the operating system "
         "allows (net.core.somaxconn on Linux), which also limits what is set. Kafka's default of "
@@ -190,19 +180,16 @@ class NetworkConfig(ConfigTable, group=True):
     )
     max_request_partition_size_limit: int = config_key(
         default=2000,
-        type=INT,
         rule=at_least(1),
         doc="How many partitions one answer to DescribeTopicPartitions may have (KIP-966).",
     )
     max_connections: int = config_key(
         default=INT_MAX,
-        type=INT,
         rule=at_least(0),
         doc="How many client connections may be open at once.",
     )
     max_connections_per_ip: int = config_key(
         default=INT_MAX,
-        type=INT,
         rule=at_least(0),
         doc="How many connections one address may have open at once.",
     )
@@ -213,7 +200,6 @@ class NetworkConfig(ConfigTable, group=True):
     )
     max_connection_creation_rate: int = config_key(
         default=INT_MAX,
-        type=INT,
         rule=at_least(1),
         doc="How many connections a second are accepted on all listeners together, but not on that "
         "of the brokers if it is one of several; listener.name.<name>.max.connection.creation.rate "
@@ -242,35 +228,30 @@ class NetworkConfig(ConfigTable, group=True):
     )
     quota_window_num: int = config_key(
         default=11,
-        type=INT,
         rule=at_least(1),
         importance=LOW,
         doc="Over how many samples the rates of client quotas are measured.",
     )
     quota_window_size_seconds: int = config_key(
         default=1,
-        type=INT,
         rule=at_least(1),
         importance=LOW,
         doc="How long one of these samples lasts, in seconds.",
     )
     controller_quota_window_num: int = config_key(
         default=11,
-        type=INT,
         rule=at_least(1),
         importance=LOW,
         doc="How many samples of controller_mutation_rate a client that was quiet may use at once.",
     )
     controller_quota_window_size_seconds: int = config_key(
         default=1,
-        type=INT,
         rule=at_least(1),
         importance=LOW,
         doc="How long one of these samples lasts, in seconds.",
     )
     ottla_network_poller: str = config_key(
         default=AUTO,
-        type=STRING,
         rule=one_of(AUTO, *POLLERS),
         importance=LOW,
         doc="How the broker asks the operating system which connections are ready: auto is the "
@@ -278,7 +259,6 @@ class NetworkConfig(ConfigTable, group=True):
     )
     ottla_network_spin_us: int = config_key(
         default=0,
-        type=INT,
         rule=between(0, 1_000),
         importance=LOW,
         doc="For how many microseconds the broker asks again and again for requests before it "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.config_def import LOW, ConfigTable, config_key
-from ottla.config.config_type import INT, LIST, LONG, PASSWORD, STRING, Password
+from ottla.config.config_type import LONG, Password
 from ottla.config.rule import at_least, not_empty
 from ottla.errors import ConfigError
 
@@ -39,23 +39,19 @@ class OAuthBearerConfig(ConfigTable, group=True):
 
     sasl_oauthbearer_token_endpoint_url: str | None = config_key(
         default=None,
-        type=STRING,
         doc="Where a token is asked for by the grant client_credentials (https), or the file that "
         "holds one (file:///).",
     )
     sasl_oauthbearer_client_credentials_client_id: str | None = config_key(
         default=None,
-        type=STRING,
         doc="The client's name there; clientId in sasl.jaas.config is the same.",
     )
     sasl_oauthbearer_client_credentials_client_secret: Password | None = config_key(
         default=None,
-        type=PASSWORD,
         doc="The client's secret there; clientSecret in sasl.jaas.config is the same.",
     )
     sasl_oauthbearer_scope: str | None = config_key(
         default=None,
-        type=STRING,
         doc="The scope that is asked for; scope in sasl.jaas.config is the same.",
     )
 
@@ -65,7 +61,6 @@ class OAuthBearerListenerConfig(OAuthBearerConfig, group=True):
 
     sasl_oauthbearer_jwks_endpoint_url: str | None = config_key(
         default=None,
-        type=STRING,
         doc="Where the keys are that tokens are signed with (JSON Web Key Set): https, or file:///."
         " Needs `pip install ottla[oauth]`.",
     )
@@ -78,33 +73,28 @@ class OAuthBearerListenerConfig(OAuthBearerConfig, group=True):
     )
     sasl_oauthbearer_expected_audience: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         importance=LOW,
         doc="A token must be for one of these (aud). Empty: for anybody.",
     )
     sasl_oauthbearer_expected_issuer: str | None = config_key(
         default=None,
-        type=STRING,
         importance=LOW,
         doc="Who must have issued a token (iss). Unset: anybody whose keys are known.",
     )
     sasl_oauthbearer_clock_skew_seconds: int = config_key(
         default=30,
-        type=INT,
         rule=at_least(0),
         importance=LOW,
         doc="How much the clocks of broker and authority may differ.",
     )
     sasl_oauthbearer_scope_claim_name: str = config_key(
         default="scope",
-        type=STRING,
         rule=not_empty(),
         importance=LOW,
         doc="The claim with the scope of a token.",
     )
     sasl_oauthbearer_sub_claim_name: str = config_key(
         default="sub",
-        type=STRING,
         rule=not_empty(),
         importance=LOW,
         doc="The claim with the name of the client.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
-from ottla.config.config_type import INT, LONG, LONG_MAX, STRING
+from ottla.config.config_type import LONG, LONG_MAX
 from ottla.config.rule import at_least, one_of
 
 SELECTOR_PACKAGE: Final = "org.apache.kafka.common.replica."
@@ -18,7 +18,6 @@ class ReplicationConfig(ConfigTable, group=True):
 
     num_replica_fetchers: int = config_key(
         default=1,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="How many fetchers copy partitions from each of the other brokers.",
@@ -32,39 +31,33 @@ class ReplicationConfig(ConfigTable, group=True):
     )
     replica_fetch_min_bytes: int = config_key(
         default=1,
-        type=INT,
         rule=at_least(0),
         importance=HIGH,
         doc="The leader answers a follower once there are so many bytes for it.",
     )
     replica_fetch_max_bytes: int = config_key(
         default=1048576,
-        type=INT,
         rule=at_least(0),
         doc="How much a follower fetches of one partition at a time; a larger batch comes whole.",
     )
     replica_fetch_response_max_bytes: int = config_key(
         default=10485760,
-        type=INT,
         rule=at_least(0),
         doc="How much a follower fetches of all partitions of a leader at a time.",
     )
     replica_fetch_wait_max_ms: int = config_key(
         default=500,
-        type=INT,
         rule=at_least(0),
         importance=HIGH,
         doc="How long the leader may keep a follower waiting; below replica.lag.time.max.ms.",
     )
     replica_fetch_backoff_ms: int = config_key(
         default=1000,
-        type=INT,
         rule=at_least(0),
         doc="The longest wait of a follower before it tries again after an error.",
     )
     replica_socket_timeout_ms: int = config_key(
         default=30000,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="How long a follower waits for an answer, beside replica.fetch.wait.max.ms.",
@@ -78,7 +71,6 @@ class ReplicationConfig(ConfigTable, group=True):
     )
     replica_selector_class: str | None = config_key(
         default=None,
-        type=STRING,
         rule=one_of(
             LEADER_SELECTOR,
             RACK_AWARE_SELECTOR,
@@ -110,14 +102,12 @@ class ReplicationConfig(ConfigTable, group=True):
     )
     replication_quota_window_num: int = config_key(
         default=11,
-        type=INT,
         rule=at_least(1),
         importance=LOW,
         doc="Over how many samples the rate of throttled replication is taken.",
     )
     replication_quota_window_size_seconds: int = config_key(
         default=1,
-        type=INT,
         rule=at_least(1),
         importance=LOW,
         doc="How long each of these samples is.",

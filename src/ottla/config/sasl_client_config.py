@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ottla.config.config_def import config_key
-from ottla.config.config_type import CLASS, PASSWORD, STRING, Password
+from ottla.config.config_type import CLASS, Password
 from ottla.config.jaas import (
     GSSAPI,
     LOGIN_MODULES,
@@ -45,19 +45,16 @@ class SaslClientConfig(OAuthBearerConfig, group=True):
 
     sasl_mechanism: str = config_key(
         default=GSSAPI,
-        type=STRING,
         doc="How the client logs in, of " + ", ".join(LOGIN_MODULES) + ", where security.protocol "
         "is SASL_PLAINTEXT or SASL_SSL.",
     )
     sasl_jaas_config: Password | None = config_key(
         default=None,
-        type=PASSWORD,
         doc="The login in the form of Java's login modules: "
         '<login module> required username="<name>" password="<password>"; and nothing else.',
     )
     sasl_kerberos_service_name: str | None = config_key(
         default=None,
-        type=STRING,
         doc="The first part of the brokers' principals, kafka of kafka/host@REALM, for GSSAPI.",
     )
     sasl_oauthbearer_token_source: Any = config_key(
@@ -69,12 +66,10 @@ class SaslClientConfig(OAuthBearerConfig, group=True):
     )
     sasl_username: str | None = config_key(
         default=None,
-        type=STRING,
         doc="The name to log in with, as librdkafka has it: in the place of sasl.jaas.config.",
     )
     sasl_password: Password | None = config_key(
         default=None,
-        type=PASSWORD,
         doc="The password, beside sasl.username.",
     )
 

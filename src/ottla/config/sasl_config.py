@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Self
 
 from ottla.config.config_def import LOW, config_key, dotted
-from ottla.config.config_type import INT, INT_MAX, LIST, LONG, PASSWORD, STRING
+from ottla.config.config_type import INT_MAX, LONG, PASSWORD
 from ottla.config.delegation_token_config import DelegationTokenConfig
 from ottla.config.jaas import (
     GSSAPI,
@@ -75,25 +75,21 @@ class ListenerSaslConfig(
 
     sasl_enabled_mechanisms: tuple[str, ...] = config_key(
         default=(GSSAPI,),
-        type=LIST,
         doc="The mechanisms of SASL listeners, of " + ", ".join(LOGIN_MODULES) + ". GSSAPI "
         "needs `pip install ottla[kerberos]`.",
     )
     sasl_mechanism_inter_broker_protocol: str = config_key(
         default=GSSAPI,
-        type=STRING,
         doc="The mechanism by which brokers log in to each other, where their listener is a SASL "
         "one. It must be among the listener's; its login is in the listener's sasl.jaas.config.",
     )
     sasl_kerberos_service_name: str | None = config_key(
         default=None,
-        type=STRING,
         doc="The first part of the principals of brokers, kafka of kafka/host@REALM; for the "
         "logins of brokers to each other by GSSAPI.",
     )
     sasl_kerberos_principal_to_local_rules: str = config_key(
         default="DEFAULT",
-        type=STRING,
         doc="How a name of Kerberos becomes that of a principal. Rules with commas between, of "
         "which the first counts that fits: RULE:[n:form], then the regex in parentheses, then "
         "s/from/to/ with g, /L or /U behind it where wanted; or DEFAULT, the first part of a name "
@@ -101,7 +97,6 @@ class ListenerSaslConfig(
     )
     sasl_server_max_receive_size: int = config_key(
         default=524288,
-        type=INT,
         rule=at_least(1),
         doc="The largest request of a client that is not authenticated yet.",
     )
@@ -114,7 +109,6 @@ class ListenerSaslConfig(
     )
     connection_failed_authentication_delay_ms: int = config_key(
         default=100,
-        type=INT,
         rule=between(0, INT_MAX),
         importance=LOW,
         doc="How long a client that could not be authenticated waits for its answer and its end.",

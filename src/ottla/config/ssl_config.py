@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final, Self
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, ConfigTableType, config_key, dotted
-from ottla.config.config_type import BOOLEAN, INT, LIST, PASSWORD, STRING, Password
+from ottla.config.config_type import INT, Password
 from ottla.config.known_keys import BROKER_REFUSED, BROKER_UNUSED, SSL_UNUSED, Refusal, refuse
 from ottla.config.rule import Rule, at_least, each_one_of, one_of
 from ottla.errors import ConfigError
@@ -33,75 +33,63 @@ class SslConfig(ConfigTable, group=True):
 
     ssl_keystore_type: str = config_key(
         default=PEM,
-        type=STRING,
         rule=one_of(PEM, PKCS12, JKS),
         doc="The format of the key store: PEM, or PKCS12 (needs `pip install ottla[pkcs12]`). "
         "JKS is refused: Java's own format is not read here.",
     )
     ssl_keystore_location: str | None = config_key(
         default=None,
-        type=STRING,
         importance=HIGH,
         doc="The file with this side's private key and its certificate, followed by the chain.",
     )
     ssl_keystore_password: Password | None = config_key(
         default=None,
-        type=PASSWORD,
         importance=HIGH,
         doc="The password of a PKCS12 file; PEM has ssl.key.password only.",
     )
     ssl_keystore_certificate_chain: Password | None = config_key(
         default=None,
-        type=PASSWORD,
         importance=HIGH,
         doc="The certificate and its chain as PEM text, in the place of ssl.keystore.location.",
     )
     ssl_keystore_key: Password | None = config_key(
         default=None,
-        type=PASSWORD,
         importance=HIGH,
         doc="The private key (PKCS#8) as PEM text, beside ssl.keystore.certificate.chain.",
     )
     ssl_key_password: Password | None = config_key(
         default=None,
-        type=PASSWORD,
         importance=HIGH,
         doc="The password of the private key, where that is encrypted.",
     )
     ssl_truststore_type: str = config_key(
         default=PEM,
-        type=STRING,
         rule=one_of(PEM, PKCS12, JKS),
         doc="The format of the trust store, as ssl.keystore.type.",
     )
     ssl_truststore_location: str | None = config_key(
         default=None,
-        type=STRING,
         importance=HIGH,
         doc="The file with the certificates of those whose signatures are trusted. "
         "Unset: the certificate authorities that the operating system trusts.",
     )
     ssl_truststore_password: Password | None = config_key(
         default=None,
-        type=PASSWORD,
         importance=HIGH,
         doc="The password of a PKCS12 trust store.",
     )
     ssl_truststore_certificates: Password | None = config_key(
         default=None,
-        type=PASSWORD,
         importance=HIGH,
         doc="The trusted certificates as PEM text, in the place of ssl.truststore.location.",
     )
     ssl_enabled_protocols: tuple[str, ...] = config_key(
         default=(TLS_1_2, TLS_1_3),
-        type=LIST,
         rule=each_one_of(TLS_1_2, TLS_1_3),
         doc="The versions of TLS that may be negotiated.",
     )
     ssl_cipher_suites: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         importance=LOW,
         doc="The cipher suites that may be negotiated, by their IANA names. Empty: OpenSSL's "
         "choice. A TLS version of which no suite is named is not used; of TLSv1.3 all or none of "
@@ -110,7 +98,6 @@ class SslConfig(ConfigTable, group=True):
     )
     ssl_endpoint_identification_algorithm: str = config_key(
         default=HTTPS,
-        type=STRING,
         rule=one_of(HTTPS, "HTTPS", ""),
         importance=LOW,
         doc="Whether the one who connects checks that the certificate is for the host that was "
@@ -178,27 +165,23 @@ class ClientAuthConfig(ConfigTable, group=True):
 
     ssl_client_auth: str = config_key(
         default="none",
-        type=STRING,
         rule=one_of("none", "requested", "required"),
         doc="Whether clients have to show a certificate: none does not ask, requested asks and "
         "checks it where there is one, required refuses clients without.",
     )
     ssl_principal_mapping_rules: str = config_key(
         default="DEFAULT",
-        type=STRING,
         doc="How the name in a client's certificate becomes its principal. Rules with commas "
         "between: RULE:<regex>/<replacement>/[L|U], of which the first counts whose regex matches "
         "the whole name, or DEFAULT, the name as it is. A client that no rule matches is refused.",
     )
     ssl_allow_dn_changes: bool = config_key(
         default=False,
-        type=BOOLEAN,
         importance=LOW,
         doc="Whether a certificate that is changed while the broker runs may have another subject.",
     )
     ssl_allow_san_changes: bool = config_key(
         default=False,
-        type=BOOLEAN,
         importance=LOW,
         doc="Whether a certificate that is changed while the broker runs may lack hosts and "
         "addresses (subjectAltName) of the one before.",
@@ -210,39 +193,33 @@ class PasswordEncoderConfig(ConfigTable, group=True):
 
     password_encoder_secret: Password | None = config_key(
         default=None,
-        type=PASSWORD,
         doc="The secret by which passwords are encrypted in the registry. Unset: passwords cannot "
         "be changed while the broker runs. Needs `pip install ottla[pkcs12]`.",
     )
     password_encoder_old_secret: Password | None = config_key(
         default=None,
-        type=PASSWORD,
         doc="The secret from before: what was encrypted by it is read, until it is written again.",
     )
     password_encoder_keyfactory_algorithm: str = config_key(
         default="PBKDF2WithHmacSHA512",
-        type=STRING,
         rule=one_of(*(f"PBKDF2WithHmacSHA{size}" for size in (1, 224, 256, 384, 512))),
         importance=LOW,
         doc="How a key is derived from the secret.",
     )
     password_encoder_cipher_algorithm: str = config_key(
         default="AES/CBC/PKCS5Padding",
-        type=STRING,
         rule=one_of("AES/CBC/PKCS5Padding", "AES/GCM/NoPadding"),
         importance=LOW,
         doc="How passwords are encrypted.",
     )
     password_encoder_key_length: int = config_key(
         default=128,
-        type=INT,
         rule=Rule("be 128, 192 or 256", lambda bits: bits in (128, 192, 256)),
         importance=LOW,
         doc="The bits of the key.",
     )
     password_encoder_iterations: int = config_key(
         default=4096,
-        type=INT,
         rule=at_least(1024),
         importance=LOW,
         doc="How often the secret is hashed for the key.",

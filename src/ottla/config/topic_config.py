@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigKey, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, DOUBLE, INT, LIST, LONG, LONG_MAX, STRING
+from ottla.config.config_type import LONG, LONG_MAX
 from ottla.config.known_keys import TOPIC_REFUSED, TOPIC_UNUSED, Refusal, refuse
 from ottla.config.rule import any_of, at_least, between, each_one_of, one_of, throttled_replicas
 from ottla.errors import ConfigError
@@ -21,7 +21,6 @@ class TopicConfig(ConfigTable):
 
     cleanup_policy: tuple[str, ...] = config_key(
         default=("delete",),
-        type=LIST,
         rule=each_one_of("delete", "compact", may_be_empty=True),
         broker_keys=("log.cleanup.policy",),
         doc="What happens to old segments: deletion by age and size, compaction by key, or both. "
@@ -29,28 +28,24 @@ class TopicConfig(ConfigTable):
     )
     compression_gzip_level: int = config_key(
         default=-1,
-        type=INT,
         rule=any_of(between(1, 9), between(-1, -1)),
         broker_keys=("compression.gzip.level",),
         doc="The level of gzip where the broker compresses; -1 is the default of the library.",
     )
     compression_lz4_level: int = config_key(
         default=9,
-        type=INT,
         rule=between(1, 17),
         broker_keys=("compression.lz4.level",),
         doc="The level of lz4 where the broker compresses.",
     )
     compression_type: str = config_key(
         default="producer",
-        type=STRING,
         rule=one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         broker_keys=("compression.type",),
         doc="The codec that batches are stored with; producer keeps them as they came.",
     )
     compression_zstd_level: int = config_key(
         default=3,
-        type=INT,
         rule=between(-131072, 22),
         broker_keys=("compression.zstd.level",),
         doc="The level of zstd where the broker compresses.",
@@ -85,7 +80,6 @@ class TopicConfig(ConfigTable):
     )
     index_interval_bytes: int = config_key(
         default=4096,
-        type=INT,
         rule=at_least(0),
         broker_keys=("log.index.interval.bytes",),
         doc="About every so many bytes of log an entry is added to the indexes.",
@@ -100,34 +94,29 @@ class TopicConfig(ConfigTable):
     )
     max_message_bytes: int = config_key(
         default=1048588,
-        type=INT,
         rule=at_least(0),
         broker_keys=("message.max.bytes",),
         doc="The largest record batch that is accepted, after compression.",
     )
     message_downconversion_enable: bool = config_key(
         default=True,
-        type=BOOLEAN,
         broker_keys=("log.message.downconversion.enable",),
         doc="Whether consumers from before Kafka 0.11 get the records in a format that they know.",
     )
     leader_replication_throttled_replicas: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         rule=throttled_replicas(),
         doc="The replicas, as partition:broker with commas between or *, that their leader sends "
         "to at leader.replication.throttled.rate while they are not in sync.",
     )
     follower_replication_throttled_replicas: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         rule=throttled_replicas(),
         doc="The replicas, as partition:broker with commas between or *, that are fetched at "
         "follower.replication.throttled.rate.",
     )
     message_timestamp_type: str = config_key(
         default="CreateTime",
-        type=STRING,
         rule=one_of("CreateTime", "LogAppendTime"),
         broker_keys=("log.message.timestamp.type",),
         doc="Whether records keep the producer's timestamp or get that of the append.",
@@ -155,7 +144,6 @@ class TopicConfig(ConfigTable):
     )
     min_cleanable_dirty_ratio: float = config_key(
         default=0.5,
-        type=DOUBLE,
         rule=between(0, 1),
         broker_keys=("log.cleaner.min.cleanable.ratio",),
         doc="A partition is compacted when more than this share of it is new since the last time.",
@@ -169,7 +157,6 @@ class TopicConfig(ConfigTable):
     )
     min_insync_replicas: int = config_key(
         default=1,
-        type=INT,
         rule=at_least(1),
         broker_keys=("min.insync.replicas",),
         doc="How many replicas must be in sync for a write with acks=all.",
@@ -191,14 +178,12 @@ class TopicConfig(ConfigTable):
     )
     segment_bytes: int = config_key(
         default=1073741824,
-        type=INT,
         rule=at_least(14),
         broker_keys=("log.segment.bytes",),
         doc="A segment file that would grow beyond this size is closed and a new one begun.",
     )
     segment_index_bytes: int = config_key(
         default=10485760,
-        type=INT,
         rule=at_least(4),
         broker_keys=("log.index.size.max.bytes",),
         doc="The largest offset index; a full index closes its segment.",
@@ -219,7 +204,6 @@ class TopicConfig(ConfigTable):
     )
     unclean_leader_election_enable: bool = config_key(
         default=False,
-        type=BOOLEAN,
         broker_keys=("unclean.leader.election.enable",),
         doc="Whether a replica that is not in sync may lead as the last resort, losing records.",
     )

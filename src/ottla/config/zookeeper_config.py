@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 from ottla.config.config_def import HIGH, LOW, config_key
-from ottla.config.config_type import BOOLEAN, INT, PASSWORD, STRING, Password
+from ottla.config.config_type import Password
 from ottla.config.rule import at_least
 from ottla.config.zookeeper_tls_config import ZooKeeperTlsConfig
 from ottla.errors import ConfigError
@@ -44,7 +44,6 @@ class ZooKeeperConfig(ZooKeeperTlsConfig, group=True):
 
     zookeeper_connect: str | None = config_key(
         default=None,
-        type=STRING,
         importance=HIGH,
         doc=(
             "The ZooKeeper servers, as host1:2181,host2:2181, and behind them a path under which "
@@ -54,14 +53,12 @@ class ZooKeeperConfig(ZooKeeperTlsConfig, group=True):
     )
     zookeeper_session_timeout_ms: int = config_key(
         default=18000,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="How long ZooKeeper may hear nothing of a broker before it takes it for dead.",
     )
     zookeeper_connection_timeout_ms: int | None = config_key(
         default=None,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc=(
@@ -71,14 +68,12 @@ class ZooKeeperConfig(ZooKeeperTlsConfig, group=True):
     )
     zookeeper_max_in_flight_requests: int = config_key(
         default=10,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="How many requests to ZooKeeper may wait for their answers at the same time.",
     )
     zookeeper_set_acl: bool = config_key(
         default=False,
-        type=BOOLEAN,
         importance=HIGH,
         doc=(
             "Whether only the brokers may change what they create in ZooKeeper; everybody may "
@@ -89,25 +84,21 @@ class ZooKeeperConfig(ZooKeeperTlsConfig, group=True):
     )
     zookeeper_sasl_username: str | None = config_key(
         default=None,
-        type=STRING,
         doc="Who the broker is to ZooKeeper, by SASL with DIGEST-MD5: a user_<name> of the "
         "server's DigestLoginModule. Needs `pip install ottla[zookeeper-sasl]`. Ottla's own "
         "setting; Kafka has it in the section Client of a JAAS file.",
     )
     zookeeper_sasl_password: Password | None = config_key(
         default=None,
-        type=PASSWORD,
         doc="The password of zookeeper.sasl.username. Ottla's own setting.",
     )
     zookeeper_digest_username: str | None = config_key(
         default=None,
-        type=STRING,
         importance=LOW,
         doc="Who the broker is to ZooKeeper, in its scheme `digest`. Ottla's own setting.",
     )
     zookeeper_digest_password: Password | None = config_key(
         default=None,
-        type=PASSWORD,
         importance=LOW,
         doc="The password of zookeeper.digest.username. Ottla's own setting.",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, LIST, PASSWORD, STRING, Password
+from ottla.config.config_type import Password
 from ottla.config.known_keys import shown
 from ottla.config.rule import each_one_of, one_of
 from ottla.config.ssl_config import HTTPS, JKS, PEM, PKCS12, TLS_1_2, TLS_1_3, SslSettings
@@ -22,48 +22,40 @@ class ZooKeeperTlsConfig(ConfigTable, group=True):
 
     zookeeper_ssl_client_enable: bool = config_key(
         default=False,
-        type=BOOLEAN,
         importance=HIGH,
         doc="Whether connections to ZooKeeper are encrypted: zookeeper.connect names its "
         "secureClientPort then. The other zookeeper.ssl.* must not be set without it.",
     )
     zookeeper_ssl_keystore_location: str | None = config_key(
         default=None,
-        type=STRING,
         doc="The file with the broker's private key and certificate, for servers that ask for one.",
     )
     zookeeper_ssl_keystore_password: Password | None = config_key(
         default=None,
-        type=PASSWORD,
         doc="The password of the key store: of the PKCS12 file, or of the key in a PEM file.",
     )
     zookeeper_ssl_keystore_type: str | None = config_key(
         default=None,
-        type=STRING,
         rule=one_of(PEM, PKCS12, JKS),
         doc="The format of the key store; without it PKCS12 where the name ends with .p12 or "
         ".pfx, else PEM. JKS is refused.",
     )
     zookeeper_ssl_truststore_location: str | None = config_key(
         default=None,
-        type=STRING,
         doc="The file with the certificates that are trusted. Unset: the certificate authorities "
         "that the operating system trusts.",
     )
     zookeeper_ssl_truststore_password: Password | None = config_key(
         default=None,
-        type=PASSWORD,
         doc="The password of a PKCS12 trust store.",
     )
     zookeeper_ssl_truststore_type: str | None = config_key(
         default=None,
-        type=STRING,
         rule=one_of(PEM, PKCS12, JKS),
         doc="The format of the trust store, as zookeeper.ssl.keystore.type.",
     )
     zookeeper_ssl_protocol: str | None = config_key(
         default=None,
-        type=STRING,
         rule=one_of(TLS_1_2, TLS_1_3),
         importance=LOW,
         doc="The one version of TLS that is used; unset: 1.2 and 1.3 may be negotiated. Kafka's "
@@ -71,20 +63,17 @@ class ZooKeeperTlsConfig(ConfigTable, group=True):
     )
     zookeeper_ssl_enabled_protocols: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         rule=each_one_of(TLS_1_2, TLS_1_3),
         importance=LOW,
         doc="The versions of TLS that may be negotiated; empty: what zookeeper.ssl.protocol says.",
     )
     zookeeper_ssl_cipher_suites: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         importance=LOW,
         doc="The cipher suites that may be negotiated, as ssl.cipher.suites.",
     )
     zookeeper_ssl_endpoint_identification_algorithm: str = config_key(
         default=HTTPS.upper(),
-        type=STRING,
         rule=one_of(HTTPS, HTTPS.upper(), ""),
         importance=LOW,
         doc="Whether the server's certificate must be for the host in zookeeper.connect: HTTPS, or "

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from ottla.config.config_def import HIGH, LOW, MEDIUM, REQUIRED, ConfigKey, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, LIST, STRING
+from ottla.config.config_type import LIST, STRING
 from ottla.config.connect_config import (
     ConnectorConfig,
     SinkConnectorConfig,
@@ -125,10 +125,10 @@ class _OfTransforms(ConfigTable):
     """The settings of each transform beside its own."""
 
     predicate: str | None = config_key(
-        default=None, type=STRING, doc="The predicate that says for which records."
+        default=None, doc="The predicate that says for which records."
     )
     negate: bool = config_key(
-        default=False, type=BOOLEAN, doc="Whether it is for those for which that does not hold."
+        default=False, doc="Whether it is for those for which that does not hold."
     )
 
 

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
-from ottla.config.config_type import STRING as STRING_TYPE
 from ottla.config.rule import Rule, one_of
 from ottla.connect.data import (
     BOOLEAN,
@@ -44,7 +43,6 @@ class ConverterSettings(ConfigTable):
 
     converter_type: str = config_key(
         default="value",
-        type=STRING_TYPE,
         rule=one_of("key", "value", "header"),
         importance=LOW,
         doc="What the converter is used for; the worker sets it.",
@@ -93,7 +91,6 @@ class StringConverterSettings(ConverterSettings):
 
     converter_encoding: str = config_key(
         default="UTF-8",
-        type=STRING_TYPE,
         rule=Rule("be the name of an encoding that Python knows", _is_encoding),
         importance=HIGH,
         doc="How characters are written as bytes.",

@@ -6,7 +6,6 @@ import re
 from typing import Final
 
 from ottla.config.config_def import HIGH, ConfigTable, config_key
-from ottla.config.config_type import STRING
 from ottla.config.rule import Rule
 from ottla.errors import ConfigError
 
@@ -19,7 +18,6 @@ class PathSettings(ConfigTable, group=True):
 
     field_syntax_version: str = config_key(
         default=V1,
-        type=STRING,
         rule=Rule("be V1 or V2", lambda text: text.upper() in (V1, V2)),
         importance=HIGH,
         doc="V1: the name of a field at the top. V2: a path with dots to a field further in; a "

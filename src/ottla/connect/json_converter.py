@@ -18,9 +18,6 @@ from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN as BOOLEAN_TYPE
-from ottla.config.config_type import INT as INT_TYPE
-from ottla.config.config_type import STRING as STRING_TYPE
 from ottla.config.rule import Rule, at_least
 from ottla.connect.converters import NOTHING, Converter, ConverterSettings
 from ottla.connect.data import (
@@ -60,27 +57,23 @@ class JsonConverterSettings(ConverterSettings):
 
     schemas_enable: bool = config_key(
         default=True,
-        type=BOOLEAN_TYPE,
         importance=HIGH,
         doc="Write the schema into each record, and expect it there.",
     )
     schemas_cache_size: int = config_key(
         default=1000,
-        type=INT_TYPE,
         rule=at_least(1),
         importance=HIGH,
         doc="How many schemas are kept in their compiled form.",
     )
     schema_content: str | None = config_key(
         default=None,
-        type=STRING_TYPE,
         importance=HIGH,
         doc="The schema of all records that are read, as JSON: they carry none, and need no "
         "envelope. Only with schemas.enable.",
     )
     decimal_format: str = config_key(
         default="BASE64",
-        type=STRING_TYPE,
         rule=Rule("be BASE64 or NUMERIC", lambda text: text.upper() in ("BASE64", _NUMERIC)),
         importance=LOW,
         doc="How decimals are written: as the bytes of the unscaled number, or as a number. Both "
@@ -88,7 +81,6 @@ class JsonConverterSettings(ConverterSettings):
     )
     replace_null_with_default: bool = config_key(
         default=True,
-        type=BOOLEAN_TYPE,
         importance=LOW,
         doc="Put a field's default in the place of a null.",
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ottla.config.config_def import REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import STRING
 from ottla.config.java_regex import is_java_pattern, java_pattern
 from ottla.config.rule import Rule, not_empty
 from ottla.connect.data import ConnectRecord
@@ -15,7 +14,6 @@ class TopicNameSettings(ConfigTable):
 
     pattern: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=Rule(
             "be a regular expression that is not empty",
             lambda text: bool(text) and is_java_pattern(text),
@@ -41,9 +39,7 @@ class TopicNameMatches(Predicate):
 class HeaderKeySettings(ConfigTable):
     """The settings of HasHeaderKey."""
 
-    name: str = config_key(
-        default=REQUIRED, type=STRING, rule=not_empty(), doc="The name of the header."
-    )
+    name: str = config_key(default=REQUIRED, rule=not_empty(), doc="The name of the header.")
 
 
 class HasHeaderKey(Predicate):

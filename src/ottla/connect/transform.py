@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, Final, TypeVar
 
 from ottla.config.config_def import ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN
 from ottla.config.java_regex import is_java_pattern
 from ottla.config.rule import Rule
 from ottla.connect.data import ConnectRecord, DataError, Schema, SchemaType, shown
@@ -79,7 +78,6 @@ class DefaultsSettings(ConfigTable, group=True):
 
     replace_null_with_default: bool = config_key(
         default=True,
-        type=BOOLEAN,
         doc="Read a field that is null as its default, if it has one.",
     )
 

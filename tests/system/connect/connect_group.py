@@ -119,7 +119,6 @@ class WorkerProcess:
 
 SOURCE = '''
 from ottla.config.config_def import REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import INT, STRING
 from ottla.connect.connector import SourceConnector
 from ottla.connect.data import SourceRecord
 
@@ -128,10 +127,10 @@ class Numbers(SourceConnector):
     """Each task counts, in batches, and says which task it is."""
 
     class Settings(ConfigTable):
-        topic: str = config_key(default=REQUIRED, type=STRING, doc="The topic.")
-        count: int = config_key(default=REQUIRED, type=INT, doc="How many of each task.")
-        batch: int = config_key(default=REQUIRED, type=INT, doc="How many at once.")
-        number: int = config_key(default=0, type=INT, doc="Of the task.")
+        topic: str = config_key(default=REQUIRED, doc="The topic.")
+        count: int = config_key(default=REQUIRED, doc="How many of each task.")
+        batch: int = config_key(default=REQUIRED, doc="How many at once.")
+        number: int = config_key(default=0, doc="Of the task.")
 
     idle_s = 0.05
 

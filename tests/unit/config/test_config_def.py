@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from ottla.config.config_def import ConfigTable, config_key
-from ottla.config.config_type import INT, PASSWORD, STRING
+from ottla.config.config_type import INT, LONG, PASSWORD, STRING
 from ottla.config.rule import at_least
 from ottla.errors import ConfigError
 
@@ -16,13 +16,13 @@ from ottla.errors import ConfigError
 class Left(ConfigTable, group=True):
     """A part of a table."""
 
-    left_size: int = config_key(default=1, type=INT, rule=at_least(0), doc="Left.")
+    left_size: int = config_key(default=1, rule=at_least(0), doc="Left.")
 
 
 class Right(ConfigTable, group=True):
     """Another part."""
 
-    right_name: str | None = config_key(default=None, type=STRING, doc="Right.")
+    right_name: str | None = config_key(default=None, doc="Right.")
 
 
 class Both(Left, Right):
@@ -37,6 +37,17 @@ def test_table_has_the_rows_of_its_parts():
     """Rows are found by Kafka's name and have the attribute with underscores."""
     assert set(Both.keys) == {"left.size", "right.name", "own.secret"}
     assert Both.keys["left.size"].attribute == "left_size"
+
+
+def test_annotation_says_the_type_where_the_row_does_not():
+    """A row says what an annotation cannot: that a number has 64 bits, or a text is a secret."""
+
+    class Table(ConfigTable):
+        plain: int = config_key(default=1, doc="Of 32 bits.")
+        large: int = config_key(default=1, type=LONG, doc="Of 64 bits.")
+
+    assert [row.type for row in Table.keys.values()] == [INT, LONG]
+    assert [row.type for row in Both.keys.values()] == [STRING, INT, PASSWORD]
 
 
 def test_values_come_from_dotted_keys_and_from_keywords():

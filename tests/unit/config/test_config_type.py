@@ -18,6 +18,7 @@ from ottla.config.config_type import (
     SHORT,
     STRING,
     Password,
+    type_of_annotation,
 )
 from ottla.errors import ConfigError
 
@@ -125,3 +126,34 @@ def test_double_is_written_as_java_writes_it(value, text):
     """DescribeConfigs says the same text as Kafka."""
     assert DOUBLE.format(value) == text
     assert DOUBLE.parse("key", text) == value
+
+
+@pytest.mark.parametrize(
+    ("annotation", "type"),
+    [
+        (bool, BOOLEAN),
+        (str, STRING),
+        (int, INT),
+        (float, DOUBLE),
+        (Password, PASSWORD),
+        (tuple, LIST),
+        (tuple[str, ...], LIST),
+        (str | None, STRING),
+        (Password | None, PASSWORD),
+        (tuple[int, ...] | None, LIST),
+        ("bool", BOOLEAN),
+        ("int | None", INT),
+        ("tuple[str, ...]", LIST),
+        ("config_type.Password | None", PASSWORD),
+    ],
+)
+def test_annotation_says_the_type_of_a_setting(annotation, type):
+    """As an object or, in a module that leaves annotations for later, as a text."""
+    assert type_of_annotation(annotation) is type
+
+
+@pytest.mark.parametrize("annotation", [dict, "Any", "Address | None", "dict[str, int]"])
+def test_annotation_of_no_setting_asks_for_its_type(annotation):
+    """A type that no setting has says nothing of how its text is read."""
+    with pytest.raises(TypeError, match="must give its ConfigType"):
+        type_of_annotation(annotation)

@@ -12,7 +12,6 @@ from decimal import Decimal
 from typing import ClassVar
 
 from ottla.config.config_def import REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import INT, STRING
 from ottla.connect.connect_worker import ConnectWorker
 from ottla.connect.connector import SinkConnector, SourceConnector, TryAgainError
 from ottla.connect.data import SourceRecord
@@ -83,10 +82,10 @@ GATE = threading.Event()
 class Settings(ConfigTable):
     """Where it writes, and where it hangs or raises."""
 
-    topic: str = config_key(default="t", type=STRING, doc="The topic.")
-    hangs: str = config_key(default="", type=STRING, doc="In which method it hangs.")
-    raises: str = config_key(default="", type=STRING, doc="In which method it raises.")
-    count: int = config_key(default=3, type=INT, doc="How many records.")
+    topic: str = config_key(default="t", doc="The topic.")
+    hangs: str = config_key(default="", doc="In which method it hangs.")
+    raises: str = config_key(default="", doc="In which method it raises.")
+    count: int = config_key(default=3, doc="How many records.")
 
 
 class Moody:
@@ -247,8 +246,8 @@ class Splitting(SourceConnector):
     class Settings(ConfigTable):
         """How many tasks."""
 
-        topic: str = config_key(default=REQUIRED, type=STRING, doc="The topic.")
-        number: int = config_key(default=-1, type=INT, doc="That of the task.")
+        topic: str = config_key(default=REQUIRED, doc="The topic.")
+        number: int = config_key(default=-1, doc="That of the task.")
 
     def tasks(self, max_tasks):
         return [{"number": str(number)} for number in range(max_tasks)]
@@ -299,12 +298,12 @@ class Counting(SourceConnector):
     class Settings(ConfigTable):
         """How much, and how fast."""
 
-        topic: str = config_key(default=REQUIRED, type=STRING, doc="The topic.")
-        count: int = config_key(default=3, type=INT, doc="How many records.")
-        batch: int = config_key(default=1000, type=INT, doc="How many records at once.")
-        pause: int = config_key(default=0, type=INT, doc="How many ms between batches.")
-        aborted: int = config_key(default=-1, type=INT, doc="The batch that is aborted.")
-        number: int = config_key(default=0, type=INT, doc="That of the task.")
+        topic: str = config_key(default=REQUIRED, doc="The topic.")
+        count: int = config_key(default=3, doc="How many records.")
+        batch: int = config_key(default=1000, doc="How many records at once.")
+        pause: int = config_key(default=0, doc="How many ms between batches.")
+        aborted: int = config_key(default=-1, doc="The batch that is aborted.")
+        number: int = config_key(default=0, doc="That of the task.")
 
     idle_s = 0.01
 

@@ -6,7 +6,6 @@ import pytest
 from contexts import LoneContext
 
 from ottla.config.config_def import REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import INT, STRING
 from ottla.connect.connector import SourceConnector, TryAgainError
 from ottla.connect.data import SourceRecord
 
@@ -17,8 +16,8 @@ class Ticks(SourceConnector):
     class Settings(ConfigTable):
         """Where to, and how far."""
 
-        topic: str = config_key(default=REQUIRED, type=STRING, doc="Where the numbers go.")
-        last: int = config_key(default=7, type=INT, doc="The last number.")
+        topic: str = config_key(default=REQUIRED, doc="Where the numbers go.")
+        last: int = config_key(default=7, doc="The last number.")
 
     def records(self, offset):
         first = offset["number"] + 1 if offset else 0

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import INT, STRING
 from ottla.config.rule import at_least, not_empty
 from ottla.connect.connector import (
     Place,
@@ -51,20 +50,17 @@ class FileSourceSettings(ConfigTable):
 
     file: str | None = config_key(
         default=None,
-        type=STRING,
         importance=HIGH,
         doc="The file to read; standard input if it is not set. It need not be there yet.",
     )
     topic: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=not_empty(),
         importance=HIGH,
         doc="The topic that gets a record for each line.",
     )
     batch_size: int = config_key(
         default=2000,
-        type=INT,
         rule=at_least(1),
         importance=LOW,
         doc="How many lines are taken at once.",
@@ -221,7 +217,6 @@ class FileSinkSettings(ConfigTable):
 
     file: str | None = config_key(
         default=None,
-        type=STRING,
         importance=HIGH,
         doc="The file to append to, which is created; standard output if it is not set.",
     )

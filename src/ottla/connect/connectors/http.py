@@ -37,7 +37,7 @@ from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, T
 from yarl import URL
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, INT, LONG, PASSWORD, STRING, Password
+from ottla.config.config_type import LONG, Password
 from ottla.config.rule import Rule, at_least, not_empty, one_of
 from ottla.connect.connector import Context, Place, SinkConnector, SourceConnector, TryAgainError
 from ottla.connect.connectors import content_of
@@ -94,7 +94,6 @@ class HttpSettings(ConfigTable, group=True):
 
     url: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=Rule(
             "be a URL that begins with http:// or https://",
             lambda text: text.startswith(("http://", "https://")),
@@ -104,17 +103,13 @@ class HttpSettings(ConfigTable, group=True):
     )
     headers: Password = config_key(
         default=Password("{}"),
-        type=PASSWORD,
         rule=Rule("be a JSON object of texts", _is_headers),
         doc="Headers for each request, as a JSON object.",
     )
-    username: str = config_key(default="", type=STRING, doc="The user, for basic authentication.")
-    password: Password = config_key(
-        default=Password(""), type=PASSWORD, doc="The password of the user."
-    )
+    username: str = config_key(default="", doc="The user, for basic authentication.")
+    password: Password = config_key(default=Password(""), doc="The password of the user.")
     ssl_ca_file: str = config_key(
         default="",
-        type=STRING,
         doc="A PEM file of the authorities to trust; empty: those of the system.",
     )
     request_timeout_ms: int = config_key(
@@ -131,7 +126,7 @@ class HttpSettings(ConfigTable, group=True):
         default=60_000, type=LONG, rule=at_least(1), importance=LOW, doc="The longest pause."
     )
     max_response_bytes: int = config_key(
-        default=64 << 20, type=INT, rule=at_least(1), importance=LOW, doc="The longest answer."
+        default=64 << 20, rule=at_least(1), importance=LOW, doc="The longest answer."
     )
 
 
@@ -342,24 +337,21 @@ class HttpSourceSettings(HttpSettings):
 
     topic: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=not_empty(),
         importance=HIGH,
         doc="The topic for all records.",
     )
     records_field: str = config_key(
         default="",
-        type=STRING,
         importance=HIGH,
         doc="Where the list of records is in the answer, as a.b; empty if the answer is the list, "
         "or one record.",
     )
     key_field: str = config_key(
-        default="", type=STRING, doc="The field of a record that is its key, as a.b; or none."
+        default="", doc="The field of a record that is its key, as a.b; or none."
     )
     paging: str = config_key(
         default=DOCUMENT,
-        type=STRING,
         rule=one_of(DOCUMENT, LINK, NEXT, CURSOR),
         importance=HIGH,
         doc="How more is asked for: not at all, an answer that changed is all new (document); by "
@@ -368,26 +360,22 @@ class HttpSourceSettings(HttpSettings):
     )
     next_field: str = config_key(
         default="next",
-        type=STRING,
         doc="With paging=next: the field of the answer with the next page's URL or token.",
     )
     cursor_field: str = config_key(
         default="id",
-        type=STRING,
         doc="With paging=cursor: the field by which records are in order, as a.b.",
     )
     cursor_parameter: str = config_key(
         default="cursor",
-        type=STRING,
         rule=not_empty(),
         doc="The parameter of the query that takes a token, or the last record's cursor.",
     )
     cursor_initial: str = config_key(
-        default="", type=STRING, doc="The parameter's first value; empty: it is left out at first."
+        default="", doc="The parameter's first value; empty: it is left out at first."
     )
     cursor_inclusive: bool = config_key(
         default=False,
-        type=BOOLEAN,
         doc="Whether records whose cursor equals the parameter come again.",
     )
     poll_interval_ms: int = config_key(
@@ -677,40 +665,35 @@ class HttpSinkSettings(HttpSettings):
     """The settings of HttpSink."""
 
     method: str = config_key(
-        default="POST", type=STRING, rule=one_of("POST", "PUT", "PATCH"), doc="How it is sent."
+        default="POST", rule=one_of("POST", "PUT", "PATCH"), doc="How it is sent."
     )
     content_type: str = config_key(
-        default="application/json", type=STRING, rule=not_empty(), doc="What the body is."
+        default="application/json", rule=not_empty(), doc="What the body is."
     )
     batch_records: int = config_key(
         default=1,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="How many records of a partition are sent at once, at most; 1 sends a record as it is.",
     )
     batch_format: str = config_key(
         default=ARRAY,
-        type=STRING,
         rule=one_of(ARRAY, LINES),
         doc="How records are put together: a JSON array, or a line for each. Text and bytes stand "
         "in it as they are.",
     )
     idempotency_header: str = config_key(
         default="Idempotency-Key",
-        type=STRING,
         doc="The header with topic-partition-offset, of a batch with its first and last offset.",
     )
     null_values: str = config_key(
         default=IGNORE,
-        type=STRING,
         rule=one_of(IGNORE, DELETE),
         doc="Whether a record without a value is left out, or sent as DELETE (to a URL with its "
         "key).",
     )
     connections: int = config_key(
         default=4,
-        type=INT,
         rule=at_least(1),
         importance=LOW,
         doc="How many partitions are sent at the same time.",

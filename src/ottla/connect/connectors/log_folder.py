@@ -31,7 +31,7 @@ from zlib import crc32
 
 from ottla.config.client_config import ProducerConfig
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import INT, LONG, STRING
+from ottla.config.config_type import LONG
 from ottla.config.java_regex import is_java_pattern, java_pattern
 from ottla.config.rule import Rule, at_least, not_empty
 from ottla.connect.connector import Place, SourceConnector
@@ -77,21 +77,18 @@ class LogFolderSettings(ConfigTable):
 
     path: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=not_empty(),
         importance=HIGH,
         doc="The files: a path with *, ? and ** (any folders).",
     )
     topic: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=not_empty(),
         importance=HIGH,
         doc="The topic for all lines.",
     )
     host_pattern: str = config_key(
         default=r".*/([^/]+)/[^/]*",
-        type=STRING,
         rule=Rule(
             "be a regular expression with a group",
             lambda text: is_java_pattern(text) and java_pattern(text).groups > 0,
@@ -103,17 +100,16 @@ class LogFolderSettings(ConfigTable):
     )
     max_line_bytes: int = config_key(
         default=REQUEST_BYTES - ENVELOPE_BYTES,
-        type=INT,
         rule=at_least(1),
         importance=LOW,
         doc="A longer line is cut into several records, so that none fills the memory, or is "
         "refused: one that would be above the producer's max.request.size as JSON is cut as well.",
     )
     task_number: int = config_key(
-        default=0, type=INT, importance=LOW, doc="Which task it is; the connector sets it."
+        default=0, importance=LOW, doc="Which task it is; the connector sets it."
     )
     task_count: int = config_key(
-        default=1, type=INT, importance=LOW, doc="How many tasks share the files; set as well."
+        default=1, importance=LOW, doc="How many tasks share the files; set as well."
     )
 
 

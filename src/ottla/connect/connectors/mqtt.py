@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.clients.producer.producer_batch import RecordMetadata
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, INT, LIST, LONG, PASSWORD, STRING, Password
+from ottla.config.config_type import LONG, Password
 from ottla.config.rule import at_least, between, not_empty, one_of
 from ottla.connect.connector import (
     Place,
@@ -66,30 +66,25 @@ class MqttSettings(ConfigTable, group=True):
     """The settings of both connectors about the broker."""
 
     host: str = config_key(
-        default=REQUIRED, type=STRING, rule=not_empty(), importance=HIGH, doc="The broker's host."
+        default=REQUIRED, rule=not_empty(), importance=HIGH, doc="The broker's host."
     )
     port: int = config_key(
-        default=1883, type=INT, rule=between(1, 65535), importance=HIGH, doc="The broker's port."
+        default=1883, rule=between(1, 65535), importance=HIGH, doc="The broker's port."
     )
     client_id: str = config_key(
         default="",
-        type=STRING,
         importance=HIGH,
         doc="The name of the session; empty: ottla- and the connector's name.",
     )
-    username: str = config_key(default="", type=STRING, doc="The user.")
-    password: Password = config_key(
-        default=Password(""), type=PASSWORD, doc="The password of the user."
-    )
-    tls: bool = config_key(default=False, type=BOOLEAN, doc="Whether to use TLS.")
+    username: str = config_key(default="", doc="The user.")
+    password: Password = config_key(default=Password(""), doc="The password of the user.")
+    tls: bool = config_key(default=False, doc="Whether to use TLS.")
     tls_ca_file: str = config_key(
         default="",
-        type=STRING,
         doc="A PEM file of the authorities to trust; empty: those of the system.",
     )
     keep_alive_s: int = config_key(
         default=60,
-        type=INT,
         rule=between(1, 65535),
         importance=LOW,
         doc="After so many seconds of silence each side asks whether the other is there.",
@@ -192,21 +187,18 @@ class MqttSourceSettings(MqttSettings):
 
     filters: tuple[str, ...] = config_key(
         default=REQUIRED,
-        type=LIST,
         rule=not_empty(),
         importance=HIGH,
         doc="The topics to read, with + for one level and # for all that follow.",
     )
     topic: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=not_empty(),
         importance=HIGH,
         doc="The topic for all records; ${topic} is that of the message, with dots for slashes.",
     )
     value_format: str = config_key(
         default=AS_BYTES,
-        type=STRING,
         rule=one_of(AS_BYTES, AS_TEXT),
         doc="Whether values are bytes (for ByteArrayConverter) or text.",
     )
@@ -388,14 +380,12 @@ class MqttSinkSettings(MqttSettings):
 
     mqtt_topic: str = config_key(
         default="${topic}",
-        type=STRING,
         rule=not_empty(),
         importance=HIGH,
         doc="The topic of the messages; ${topic} and ${key} are the record's.",
     )
     retain: bool = config_key(
         default=False,
-        type=BOOLEAN,
         doc="Whether the broker keeps the last message of each topic for those who come later.",
     )
 

@@ -43,7 +43,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, INT, LONG, STRING
+from ottla.config.config_type import LONG
 from ottla.config.rule import at_least, not_empty, one_of
 from ottla.connect.connector import SinkConnector, TryAgainError
 from ottla.connect.connectors import json_text, needed
@@ -82,26 +82,22 @@ class FilesSinkSettings(ConfigTable):
 
     url: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=not_empty(),
         importance=HIGH,
         doc="The folder or bucket for the files: a URL that fsspec knows.",
     )
     storage_options: str = config_key(
         default="{}",
-        type=STRING,
         doc="What fsspec is to be told of the storage, as a JSON object.",
     )
     format: str = config_key(
         default=PARQUET,
-        type=STRING,
         rule=one_of(PARQUET, JSON_LINES),
         importance=HIGH,
         doc="Parquet, or a line of JSON for each record.",
     )
     records_per_file: int = config_key(
         default=10_000,
-        type=INT,
         rule=at_least(1),
         importance=HIGH,
         doc="After how many records a file ends.",
@@ -114,7 +110,6 @@ class FilesSinkSettings(ConfigTable):
     )
     with_metadata: bool = config_key(
         default=False,
-        type=BOOLEAN,
         importance=LOW,
         doc="Add the columns __topic, __partition, __offset, __timestamp and __key.",
     )

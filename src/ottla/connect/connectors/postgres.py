@@ -33,7 +33,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, INT, LIST, STRING
 from ottla.config.rule import Rule, at_least, not_empty, one_of
 from ottla.connect.connector import Place, SourceConnector
 from ottla.connect.connectors import needed
@@ -106,14 +105,12 @@ class PostgresSettings(ConfigTable):
 
     connection: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=not_empty(),
         importance=HIGH,
         doc="The database, as libpq has it: host=db dbname=shop user=me, or a URL.",
     )
     tables: tuple[str, ...] = config_key(
         default=REQUIRED,
-        type=LIST,
         rule=Rule(
             "be names as schema.table",
             lambda names: bool(names) and all(len(name.split(".")) == 2 for name in names),
@@ -122,48 +119,41 @@ class PostgresSettings(ConfigTable):
         doc="The tables, as schema.table.",
     )
     topic_prefix: str = config_key(
-        default=REQUIRED, type=STRING, rule=not_empty(), importance=HIGH, doc="Begins all topics."
+        default=REQUIRED, rule=not_empty(), importance=HIGH, doc="Begins all topics."
     )
     slot_name: str = config_key(
         default="ottla",
-        type=STRING,
         rule=Rule("be of lower-case letters, digits and _", _is_name),
         doc="The replication slot, which is made; each connector needs its own.",
     )
     publication_name: str = config_key(
         default="ottla",
-        type=STRING,
         rule=Rule("be of lower-case letters, digits and _", _is_name),
         doc="The publication that names the tables; it is made and kept to `tables`.",
     )
-    snapshot: bool = config_key(
-        default=True, type=BOOLEAN, doc="Begin with all rows that there are."
-    )
+    snapshot: bool = config_key(default=True, doc="Begin with all rows that there are.")
     value_format: str = config_key(
         default=ENVELOPE,
-        type=STRING,
         rule=one_of(ENVELOPE, ROW),
         doc="The value: an envelope of before and after, or the row alone.",
     )
     tombstones_on_delete: bool = config_key(
-        default=True, type=BOOLEAN, doc="After the envelope of a deletion, a null for its key."
+        default=True, doc="After the envelope of a deletion, a null for its key."
     )
     decimal_handling_mode: str = config_key(
         default=PRECISE,
-        type=STRING,
         rule=one_of(PRECISE, AS_STRING, AS_DOUBLE),
         doc="Columns of type numeric: as decimals (text without a scale), as text, which also "
         "holds NaN and Infinity, or as floats.",
     )
     time_precision_mode: str = config_key(
         default=ADAPTIVE,
-        type=STRING,
         rule=one_of(ADAPTIVE, ISO),
         doc="Dates and times: as Connect's Date, microseconds, and text with a zone, or all of "
         "them as text, which has every year.",
     )
     batch_events: int = config_key(
-        default=2000, type=INT, rule=at_least(1), importance=LOW, doc="How many are taken at once."
+        default=2000, rule=at_least(1), importance=LOW, doc="How many are taken at once."
     )
 
     @classmethod

@@ -29,7 +29,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, INT, LIST, LONG, STRING
+from ottla.config.config_type import LONG
 from ottla.config.rule import Rule, at_least, not_empty, one_of
 from ottla.connect.connector import Place, SourceConnector, TryAgainError
 from ottla.connect.connectors import needed
@@ -83,14 +83,12 @@ class DatabaseSettings(ConfigTable, group=True):
 
     url: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=not_empty(),
         importance=HIGH,
         doc="The database, as SQLAlchemy has it: dialect+driver://user:password@host/database.",
     )
     db_timezone: str = config_key(
         default="UTC",
-        type=STRING,
         rule=Rule("be the name of a time zone, such as Europe/Berlin", _is_zone),
         doc="The zone of the times that are stored without one.",
     )
@@ -101,30 +99,26 @@ class SqlSourceSettings(DatabaseSettings):
 
     tables: tuple[str, ...] = config_key(
         default=REQUIRED,
-        type=LIST,
         rule=not_empty(),
         importance=HIGH,
         doc="The tables, also as schema.table.",
     )
     mode: str = config_key(
         default=INCREMENTING,
-        type=STRING,
         rule=one_of(BULK, INCREMENTING, TIMESTAMPED, BOTH),
         importance=HIGH,
         doc="How new rows are known: by a number, a time, both, or not at all (bulk: the whole "
         "table each time).",
     )
     incrementing_column: str = config_key(
-        default="id", type=STRING, doc="The number that grows with each new row."
+        default="id", doc="The number that grows with each new row."
     )
     timestamp_column: str = config_key(
         default="updated_at",
-        type=STRING,
         doc="The time of the last change of a row: with a zone, or in db.timezone.",
     )
     timestamp_precision: str = config_key(
         default="second",
-        type=STRING,
         rule=one_of(*PRECISIONS),
         doc="How far the times in timestamp.column are cut, by their type or by what writes them: "
         "a row is read once its second, minute, hour or day is over, as others may get the same "
@@ -132,28 +126,24 @@ class SqlSourceSettings(DatabaseSettings):
     )
     validate_non_null: bool = config_key(
         default=True,
-        type=BOOLEAN,
         importance=LOW,
         doc="Refuse an incrementing.column that may be null. Without this, rows in which it is "
         "null are never read.",
     )
     decimal_handling_mode: str = config_key(
         default=PRECISE,
-        type=STRING,
         rule=one_of(PRECISE, AS_STRING, AS_DOUBLE),
         doc="Exact numbers: as decimals (text without a scale), as text, which also holds NaN, or "
         "as floats.",
     )
     time_precision_mode: str = config_key(
         default=CONNECT,
-        type=STRING,
         rule=one_of(CONNECT, ISO),
         doc="Dates and times: as those of Connect, in milliseconds and the years 1 to 9999, or as "
         "text, which has all that the database has.",
     )
     array_handling_mode: str = config_key(
         default=AS_ARRAY,
-        type=STRING,
         rule=one_of(AS_ARRAY, AS_JSON),
         importance=LOW,
         doc="Arrays of PostgreSQL: of one dimension as arrays, or all of them as text in JSON.",
@@ -166,19 +156,19 @@ class SqlSourceSettings(DatabaseSettings):
         "row is read once its time (timestamp.precision) is over.",
     )
     topic_prefix: str = config_key(
-        default="", type=STRING, importance=HIGH, doc="What stands before the table in the topic."
+        default="", importance=HIGH, doc="What stands before the table in the topic."
     )
     poll_interval_ms: int = config_key(
         default=5000, type=LONG, rule=at_least(1), doc="How long to wait when nothing is new."
     )
     batch_rows: int = config_key(
-        default=1000, type=INT, rule=at_least(1), importance=LOW, doc="How many rows are asked for."
+        default=1000, rule=at_least(1), importance=LOW, doc="How many rows are asked for."
     )
     task_number: int = config_key(
-        default=0, type=INT, importance=LOW, doc="Which task it is; set by the connector."
+        default=0, importance=LOW, doc="Which task it is; set by the connector."
     )
     task_count: int = config_key(
-        default=1, type=INT, importance=LOW, doc="How many tasks there are; set by the connector."
+        default=1, importance=LOW, doc="How many tasks there are; set by the connector."
     )
 
     @classmethod

@@ -21,7 +21,6 @@ from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from ottla.config.config_def import HIGH, config_key
-from ottla.config.config_type import BOOLEAN, LIST, STRING
 from ottla.config.rule import not_empty, one_of
 from ottla.connect.connector import SinkConnector, TryAgainError
 from ottla.connect.connectors import needed
@@ -43,23 +42,21 @@ class SqlSinkSettings(DatabaseSettings):
     """The settings of SqlSink."""
 
     table: str = config_key(
-        default="${topic}", type=STRING, rule=not_empty(), doc="The table; ${topic} is the topic."
+        default="${topic}", rule=not_empty(), doc="The table; ${topic} is the topic."
     )
     insert_mode: str = config_key(
         default=INSERT,
-        type=STRING,
         rule=one_of(INSERT, UPSERT),
         importance=HIGH,
         doc="Add a row for each record, or by key replace the row that is there.",
     )
     primary_key: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         importance=HIGH,
         doc="The columns of the key: fields of the record's key, or else of its value.",
     )
     auto_create: bool = config_key(
-        default=False, type=BOOLEAN, doc="Make a table that is missing, by the record's schema."
+        default=False, doc="Make a table that is missing, by the record's schema."
     )
 
     @classmethod

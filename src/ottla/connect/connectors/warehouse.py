@@ -26,7 +26,7 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import BOOLEAN, INT, LIST, LONG, STRING
+from ottla.config.config_type import LONG
 from ottla.config.connect_config import SPARK_CONF
 from ottla.config.rule import at_least, not_empty, one_of
 from ottla.connect.connector import SinkConnector, TryAgainError
@@ -55,41 +55,35 @@ class WarehouseSinkSettings(ConfigTable):
 
     bootstrap_servers: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=not_empty(),
         importance=HIGH,
         doc="The brokers, as Spark's executors reach them.",
     )
     table: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=not_empty(),
         importance=HIGH,
         doc="The folder or URL of the Delta table, which is made if it is not there.",
     )
     load_name: str = config_key(
         default="warehouse",
-        type=STRING,
         rule=not_empty(),
         doc="Under which name the table has the offsets of this load.",
     )
     fields: str = config_key(
-        default="", type=STRING, doc="Columns to read from values that are JSON, as in DDL."
+        default="", doc="Columns to read from values that are JSON, as in DDL."
     )
     partition_by: str = config_key(
         default="none",
-        type=STRING,
         rule=one_of("none", "day", "hour"),
         doc="Whether the table has a folder for each day or hour.",
     )
-    time_column: str = config_key(
-        default="timestamp", type=STRING, doc="The column that gives day and hour."
-    )
+    time_column: str = config_key(default="timestamp", doc="The column that gives day and hour.")
     with_headers: bool = config_key(
-        default=False, type=BOOLEAN, doc="Whether a column keeps the headers of records."
+        default=False, doc="Whether a column keeps the headers of records."
     )
     every_s: int = config_key(
-        default=10, type=INT, rule=at_least(1), doc="How often it looks for new records."
+        default=10, rule=at_least(1), doc="How often it looks for new records."
     )
     max_records: int = config_key(
         default=0,
@@ -99,16 +93,13 @@ class WarehouseSinkSettings(ConfigTable):
     )
     accept_new_topic: bool = config_key(
         default=False,
-        type=BOOLEAN,
         doc="Whether a topic that was deleted and created again is added to the table, from its "
         "beginning; without this the load ends, and says so.",
     )
-    spark_master: str = config_key(default="local[2]", type=STRING, doc="Spark's master.")
-    spark_conf: tuple[str, ...] = config_key(
-        default=(), type=LIST, doc="Settings of Spark, as key=value."
-    )
+    spark_master: str = config_key(default="local[2]", doc="Spark's master.")
+    spark_conf: tuple[str, ...] = config_key(default=(), doc="Settings of Spark, as key=value.")
     spark_log: str = config_key(
-        default="warehouse-spark.log", type=STRING, importance=LOW, doc="Where Spark logs to."
+        default="warehouse-spark.log", importance=LOW, doc="Where Spark logs to."
     )
     restart_backoff_ms: int = config_key(
         default=1000,
@@ -119,7 +110,6 @@ class WarehouseSinkSettings(ConfigTable):
     )
     max_restarts: int = config_key(
         default=5,
-        type=INT,
         rule=at_least(0),
         doc="After so many starts in a row without a commit the task fails.",
     )

@@ -6,7 +6,6 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from ottla.config.config_def import HIGH, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import LIST, STRING
 from ottla.config.java_regex import java_pattern, java_replacement
 from ottla.config.rule import Rule, one_of
 from ottla.connect.data import ConnectRecord, DataError, Header, Schema
@@ -32,14 +31,12 @@ class RegexRouterSettings(ConfigTable):
 
     regex: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=IS_REGEX,
         importance=HIGH,
         doc="What the whole name of a topic must match.",
     )
     replacement: str = config_key(
         default=REQUIRED,
-        type=STRING,
         importance=HIGH,
         doc="The topic that such records go to: text, with $1 or ${name} for a group.",
     )
@@ -69,12 +66,9 @@ class RegexRouter(Transform):
 class InsertHeaderSettings(ConfigTable):
     """The settings of InsertHeader."""
 
-    header: str = config_key(
-        default=REQUIRED, type=STRING, importance=HIGH, doc="The name of the header."
-    )
+    header: str = config_key(default=REQUIRED, importance=HIGH, doc="The name of the header.")
     value_literal: str = config_key(
         default=REQUIRED,
-        type=STRING,
         importance=HIGH,
         doc="Its value, whose type is guessed as that of a header in a topic is.",
     )
@@ -100,7 +94,6 @@ class DropHeadersSettings(ConfigTable):
 
     headers: tuple[str, ...] = config_key(
         default=REQUIRED,
-        type=LIST,
         rule=HAS_ITEMS,
         importance=HIGH,
         doc="The names of the headers to drop.",
@@ -125,21 +118,18 @@ class HeaderFromSettings(DefaultsSettings):
 
     fields: tuple[str, ...] = config_key(
         default=REQUIRED,
-        type=LIST,
         rule=Rule("not be empty", bool),
         importance=HIGH,
         doc="The fields that become headers.",
     )
     headers: tuple[str, ...] = config_key(
         default=REQUIRED,
-        type=LIST,
         rule=Rule("not be empty", bool),
         importance=HIGH,
         doc="The names of the headers, in the order of fields.",
     )
     operation: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=one_of(MOVE, COPY),
         importance=HIGH,
         doc="Whether the fields leave the key or value (move) or stay there as well (copy).",

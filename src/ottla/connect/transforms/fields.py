@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from ottla.config.config_def import HIGH, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import LIST, STRING
 from ottla.config.rule import Rule
 from ottla.connect.data import (
     INT32,
@@ -40,22 +39,22 @@ class InsertFieldSettings(DefaultsSettings):
     """The settings of InsertField."""
 
     topic_field: str | None = config_key(
-        default=None, type=STRING, doc=f"The field for the topic. {_OPTIONALITY}"
+        default=None, doc=f"The field for the topic. {_OPTIONALITY}"
     )
     partition_field: str | None = config_key(
-        default=None, type=STRING, doc=f"The field for the partition. {_OPTIONALITY}"
+        default=None, doc=f"The field for the partition. {_OPTIONALITY}"
     )
     offset_field: str | None = config_key(
-        default=None, type=STRING, doc=f"The field for the offset, of sinks only. {_OPTIONALITY}"
+        default=None, doc=f"The field for the offset, of sinks only. {_OPTIONALITY}"
     )
     timestamp_field: str | None = config_key(
-        default=None, type=STRING, doc=f"The field for the record's timestamp. {_OPTIONALITY}"
+        default=None, doc=f"The field for the record's timestamp. {_OPTIONALITY}"
     )
     static_field: str | None = config_key(
-        default=None, type=STRING, doc=f"The field for static.value. {_OPTIONALITY}"
+        default=None, doc=f"The field for static.value. {_OPTIONALITY}"
     )
     static_value: str | None = config_key(
-        default=None, type=STRING, doc="What stands in static.field, in all records."
+        default=None, doc="What stands in static.field, in all records."
     )
 
     @classmethod
@@ -144,23 +143,18 @@ class ReplaceFieldSettings(DefaultsSettings):
     """The settings of ReplaceField; the older names of the lists are taken as well."""
 
     exclude: tuple[str, ...] = config_key(
-        default=(), type=LIST, doc="Fields to drop, also if include has them."
+        default=(), doc="Fields to drop, also if include has them."
     )
     include: tuple[str, ...] = config_key(
-        default=(), type=LIST, doc="The only fields to keep; empty keeps all."
+        default=(), doc="The only fields to keep; empty keeps all."
     )
     renames: tuple[str, ...] = config_key(
         default=(),
-        type=LIST,
         rule=Rule("be pairs of old:new", _is_pairs),
         doc="Fields to rename, as old:new,old:new.",
     )
-    blacklist: tuple[str, ...] = config_key(
-        default=(), type=LIST, doc="The name of exclude before Kafka 2.6."
-    )
-    whitelist: tuple[str, ...] = config_key(
-        default=(), type=LIST, doc="The name of include before Kafka 2.6."
-    )
+    blacklist: tuple[str, ...] = config_key(default=(), doc="The name of exclude before Kafka 2.6.")
+    whitelist: tuple[str, ...] = config_key(default=(), doc="The name of include before Kafka 2.6.")
 
     @classmethod
     def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
@@ -206,7 +200,6 @@ class ValueToKeySettings(DefaultsSettings):
 
     fields: tuple[str, ...] = config_key(
         default=REQUIRED,
-        type=LIST,
         rule=HAS_ITEMS,
         importance=HIGH,
         doc="Fields of the value that the key is made of.",
@@ -238,7 +231,7 @@ class ValueToKey(PartTransform):
 class HoistFieldSettings(ConfigTable):
     """The settings of HoistField."""
 
-    field: str = config_key(default=REQUIRED, type=STRING, doc="The field that holds it then.")
+    field: str = config_key(default=REQUIRED, doc="The field that holds it then.")
 
 
 class HoistField(PartTransform):
@@ -257,7 +250,7 @@ class HoistField(PartTransform):
 class ExtractFieldSettings(DefaultsSettings, PathSettings):
     """The settings of ExtractField."""
 
-    field: str = config_key(default=REQUIRED, type=STRING, doc="The field to take.")
+    field: str = config_key(default=REQUIRED, doc="The field to take.")
 
 
 class ExtractField(PartTransform):
@@ -302,7 +295,7 @@ class FlattenSettings(ConfigTable):
     """The settings of Flatten."""
 
     delimiter: str = config_key(
-        default=".", type=STRING, doc="What stands between the names in the name of a field."
+        default=".", doc="What stands between the names in the name of a field."
     )
 
 

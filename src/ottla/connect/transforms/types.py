@@ -13,7 +13,6 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
-from ottla.config.config_type import INT, LIST, STRING
 from ottla.config.rule import Rule, not_empty, one_of
 from ottla.connect.data import (
     DATE,
@@ -63,7 +62,6 @@ class CastSettings(DefaultsSettings):
 
     spec: tuple[str, ...] = config_key(
         default=REQUIRED,
-        type=LIST,
         importance=HIGH,
         doc=f"field:type,field:type, or one type for the whole key or value. Types: "
         f"{', '.join(CAST_TYPES)}.",
@@ -222,10 +220,10 @@ class SetSchemaMetadataSettings(DefaultsSettings):
     """The settings of SetSchemaMetadata."""
 
     schema_name: str | None = config_key(
-        default=None, type=STRING, importance=HIGH, doc="The schema's new name."
+        default=None, importance=HIGH, doc="The schema's new name."
     )
     schema_version: int | None = config_key(
-        default=None, type=INT, importance=HIGH, doc="The schema's new version."
+        default=None, importance=HIGH, doc="The schema's new version."
     )
 
     @classmethod
@@ -261,11 +259,10 @@ class MaskFieldSettings(DefaultsSettings):
     """The settings of MaskField."""
 
     fields: tuple[str, ...] = config_key(
-        default=REQUIRED, type=LIST, rule=HAS_ITEMS, importance=HIGH, doc="The fields to mask."
+        default=REQUIRED, rule=HAS_ITEMS, importance=HIGH, doc="The fields to mask."
     )
     replacement: str | None = config_key(
         default=None,
-        type=STRING,
         rule=Rule("not be empty", lambda text: text is None or not_empty().holds(text)),
         importance=LOW,
         doc="What numbers and texts become, where 0 and nothing are not wanted.",
@@ -385,25 +382,21 @@ class TimestampConverterSettings(DefaultsSettings):
 
     field: str = config_key(
         default="",
-        type=STRING,
         importance=HIGH,
         doc="The field with the time; empty if the whole key or value is one.",
     )
     target_type: str = config_key(
         default=REQUIRED,
-        type=STRING,
         rule=one_of(*_SCHEMAS),
         importance=HIGH,
         doc="What the time is to be: text, a number (unix), or one of Connect's types.",
     )
     format: str = config_key(
         default="",
-        type=STRING,
         doc="How text is written and read: a pattern of Java's SimpleDateFormat.",
     )
     unix_precision: str = config_key(
         default="milliseconds",
-        type=STRING,
         rule=one_of(SECONDS, *_PER_MS),
         importance=LOW,
         doc="What numbers count; all that is finer than milliseconds is lost.",
@@ -541,13 +534,11 @@ class TimestampRouterSettings(ConfigTable):
 
     topic_format: str = config_key(
         default="${topic}-${timestamp}",
-        type=STRING,
         importance=HIGH,
         doc="The new name, in which ${topic} and ${timestamp} stand for both.",
     )
     timestamp_format: str = config_key(
         default="yyyyMMdd",
-        type=STRING,
         rule=Rule("be a pattern of Java's SimpleDateFormat", _is_format),
         importance=HIGH,
         doc="How the timestamp is written: a pattern of Java's SimpleDateFormat, in UTC.",
