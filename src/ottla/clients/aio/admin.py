@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ottla.clients.admin.admin import Admin as BlockingAdmin
 from ottla.clients.admin.admin_calls import AdminCalls
 from ottla.clients.admin.admin_client import AdminClient
-from ottla.clients.aio.loop_client import LoopClient, documented_by
+from ottla.clients.aio.loop_client import LoopClient
 from ottla.clients.client_settings import Servers, merge_settings
 from ottla.config.client_config import AdminConfig
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from ottla.runtime import Runtime
 
 
-@documented_by(BlockingAdmin)
 class Admin(AdminCalls, LoopClient):
     """Reads and changes a cluster's topics, settings, groups, offsets and transactions.
 
@@ -42,6 +40,7 @@ class Admin(AdminCalls, LoopClient):
         self._config = AdminConfig.parse(merge_settings(bootstrap_servers, settings, keywords))
 
     async def close(self) -> None:
+        """Close the connections. Closing twice does nothing."""
         await self._close(None)
 
     def _open(self, runtime: Runtime) -> None:
