@@ -6,9 +6,9 @@ The clients are imported when they are first used, so that `import ottla` costs 
 from __future__ import annotations
 
 import os
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ottla.late_names import late_names
 from ottla.version import __version__
 
 if TYPE_CHECKING:
@@ -49,40 +49,27 @@ __all__ = [
     "scan_arrow",
 ]
 
-_HOMES = {
-    "Admin": "ottla.clients.admin.admin",
-    "AlterConfigOp": "ottla.clients.admin.descriptions",
-    "ConfigResource": "ottla.clients.admin.descriptions",
-    "Consumer": "ottla.clients.consumer.consumer",
-    "ConsumerRecord": "ottla.record.consumer_record",
-    "HandlerFailedError": "ottla.clients.processing.processing",
-    "KafkaError": "ottla.errors",
-    "LogTruncationError": "ottla.clients.consumer.position_validator",
-    "NewTopic": "ottla.clients.admin.descriptions",
-    "OffsetAndMetadata": "ottla.clients.topic_offsets",
-    "OffsetSpec": "ottla.clients.topic_offsets",
-    "Producer": "ottla.clients.producer.producer",
-    "RebalanceListener": "ottla.clients.consumer.subscription_state",
-    "RecordMetadata": "ottla.clients.producer.producer_batch",
-    "TopicHandler": "ottla.clients.producer.topic_handler",
-    "TopicPartition": "ottla.structs",
-    "read_arrow": "ottla.clients.arrow_tables",
-    "scan_arrow": "ottla.clients.arrow_tables",
-}
+__getattr__, __dir__ = late_names(
+    __name__,
+    {
+        "clients.admin.admin": "Admin",
+        "clients.admin.descriptions": "AlterConfigOp ConfigResource NewTopic",
+        "clients.arrow_tables": "read_arrow scan_arrow",
+        "clients.consumer.consumer": "Consumer",
+        "clients.consumer.position_validator": "LogTruncationError",
+        "clients.consumer.subscription_state": "RebalanceListener",
+        "clients.processing.processing": "HandlerFailedError",
+        "clients.producer.producer": "Producer",
+        "clients.producer.producer_batch": "RecordMetadata",
+        "clients.producer.topic_handler": "TopicHandler",
+        "clients.topic_offsets": "OffsetAndMetadata OffsetSpec",
+        "errors": "KafkaError",
+        "record.consumer_record": "ConsumerRecord",
+        "structs": "TopicPartition",
+    },
+)
 
 if os.environ.get("OTTLA_PURE", "") not in ("", "0"):
     from ottla.compiled import use_source
 
     use_source(os.path.dirname(__file__))
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'ottla' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

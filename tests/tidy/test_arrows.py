@@ -6,7 +6,7 @@ import ast
 
 from sources import Source, house
 
-FOUNDATION = {"structs", "errors", "version", "compiled"}
+FOUNDATION = {"structs", "errors", "version", "compiled", "late_names"}
 BROKER_SIDE = FOUNDATION | {"runtime", "config", "protocol", "record", "security"}
 CLIENT_SIDE = BROKER_SIDE | {"network"}
 USES_CLIENTS = CLIENT_SIDE | {"clients"}
@@ -17,6 +17,7 @@ ARROWS = {
     "errors": set(),
     "version": set(),
     "compiled": set(),
+    "late_names": set(),
     "runtime": FOUNDATION,
     "config": FOUNDATION | {"runtime"},
     "protocol": FOUNDATION | {"runtime"},

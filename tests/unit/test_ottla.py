@@ -26,7 +26,7 @@ def test_importing_ottla_imports_no_client():
     code = "import ottla, sys; print([m for m in sys.modules if m.startswith('ottla.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert done.stdout.strip() == "['ottla.version']"
+    assert done.stdout.strip() == "['ottla.late_names', 'ottla.version']"
 
 
 OTHER_ROOMS = re.compile(

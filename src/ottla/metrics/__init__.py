@@ -5,17 +5,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ottla.late_names import late_names
 
 if TYPE_CHECKING:
     from ottla.metrics.metrics_reporter import MetricsReporter
 
 __all__ = ["MetricsReporter"]
 
-
-def __getattr__(name: str) -> Any:
-    if name != "MetricsReporter":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ottla.metrics.metrics_reporter import MetricsReporter
-
-    return MetricsReporter
+__getattr__, __dir__ = late_names(__name__, {"metrics_reporter": "MetricsReporter"})

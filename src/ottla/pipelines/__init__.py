@@ -5,8 +5,9 @@ The names for pipelines of one's own can be imported from here, each when it is 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ottla.late_names import late_names
 
 if TYPE_CHECKING:
     from ottla.pipelines.execution import run_samples
@@ -41,19 +42,12 @@ __all__ = [
     "top_rows_plot",
 ]
 
-_HOMES = {"run_samples": "execution", "spark_session": "runner"} | dict.fromkeys(
-    ("bars_plot", "lines_plot", "top_rows_plot"), "plots"
+__getattr__, __dir__ = late_names(
+    __name__,
+    {
+        "execution": "run_samples",
+        "pipeline": "Event Frames Input Output Parameters Pipeline Section event load_pipeline",
+        "plots": "bars_plot lines_plot top_rows_plot",
+        "runner": "spark_session",
+    },
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'ottla.pipelines' has no attribute {name!r}")
-    home = _HOMES.get(name, "pipeline")
-    value = getattr(import_module(f"ottla.pipelines.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

@@ -6,7 +6,9 @@ used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ottla.late_names import late_names
 
 if TYPE_CHECKING:
     from ottla.security.principal import KafkaPrincipal
@@ -14,14 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["AuthenticationContext", "KafkaPrincipal", "PrincipalBuilder"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "KafkaPrincipal":
-        from ottla.security.principal import KafkaPrincipal
-
-        return KafkaPrincipal
-    from ottla.security import principal_builder
-
-    return getattr(principal_builder, name)
+__getattr__, __dir__ = late_names(
+    __name__,
+    {
+        "principal": "KafkaPrincipal",
+        "principal_builder": "AuthenticationContext PrincipalBuilder",
+    },
+)

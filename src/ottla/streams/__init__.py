@@ -6,8 +6,9 @@ are imported when they are first used; Spark is not needed to reset an applicati
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ottla.late_names import late_names
 
 if TYPE_CHECKING:
     from ottla.streams.application import Streams
@@ -31,29 +32,13 @@ __all__ = [
     "Windowed",
 ]
 
-_HOMES = {
-    "JoinWindows": "windows",
-    "KGroupedStream": "builder",
-    "KStream": "builder",
-    "KTable": "builder",
-    "Serde": "serdes",
-    "Serdes": "serdes",
-    "SessionWindows": "windows",
-    "Streams": "application",
-    "StreamsBuilder": "builder",
-    "StreamsTest": "topology_test",
-    "TimeWindows": "windows",
-    "Windowed": "windows",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'ottla.streams' has no attribute {name!r}")
-    value = getattr(import_module(f"ottla.streams.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = late_names(
+    __name__,
+    {
+        "application": "Streams",
+        "builder": "KGroupedStream KStream KTable StreamsBuilder",
+        "serdes": "Serde Serdes",
+        "topology_test": "StreamsTest",
+        "windows": "JoinWindows SessionWindows TimeWindows Windowed",
+    },
+)

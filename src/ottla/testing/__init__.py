@@ -5,8 +5,9 @@ The names are imported when they are first used: pytest imports this package in 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ottla.late_names import late_names
 
 if TYPE_CHECKING:
     from ottla.testing.container import KafkaContainer
@@ -57,39 +58,18 @@ __all__ = [
     "wait_until_async",
 ]
 
-_HOMES = {
-    "App": "scenario",
-    "Faults": "faults",
-    "InProcessBroker": "in_process_broker",
-    "InProcessCluster": "in_process_cluster",
-    "KafkaContainer": "container",
-    "LiveGroup": "in_process_broker",
-    "LiveMember": "in_process_broker",
-    "MemoryDisk": "memory_disk",
-    "MemoryNetwork": "runtime",
-    "MockBackground": "runtime",
-    "MockClock": "virtual_loop",
-    "MockRuntime": "runtime",
-    "MockScheduler": "runtime",
-    "NeverHappenedError": "waiting",
-    "RequestFault": "faults",
-    "Scenario": "scenario",
-    "ScenarioFailedError": "scenario",
-    "ScenarioOutcome": "scenario",
-    "ScenarioWorld": "scenario",
-    "mock_runtime": "runtime",
-    "wait_until": "waiting",
-    "wait_until_async": "waiting",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'ottla.testing' has no attribute {name!r}")
-    value = getattr(import_module(f"ottla.testing.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = late_names(
+    __name__,
+    {
+        "container": "KafkaContainer",
+        "faults": "Faults RequestFault",
+        "in_process_broker": "InProcessBroker",
+        "in_process_cluster": "InProcessCluster",
+        "live_brokers": "LiveGroup LiveMember",
+        "memory_disk": "MemoryDisk",
+        "runtime": "MemoryNetwork MockBackground MockRuntime MockScheduler mock_runtime",
+        "scenario": "App Scenario ScenarioFailedError ScenarioOutcome ScenarioWorld",
+        "virtual_loop": "MockClock",
+        "waiting": "NeverHappenedError wait_until wait_until_async",
+    },
+)
