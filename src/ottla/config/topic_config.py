@@ -9,8 +9,21 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigKey, ConfigTable, config_key
 from ottla.config.config_type import LONG, LONG_MAX
 from ottla.config.known_keys import TOPIC_REFUSED, TOPIC_UNUSED, Refusal, refuse
-from ottla.config.rule import any_of, at_least, between, each_one_of, one_of, throttled_replicas
+from ottla.config.rule import at_least, throttled_replicas
 from ottla.errors import ConfigError
+
+
+def _as_broker(broker_key: str, keeps_all: Any = None) -> Any:
+    """A setting with the type, default, rule and text of the broker's, whose value it has unset."""
+    row = BrokerConfig.keys[broker_key]
+    return config_key(
+        default=row.default,
+        type=row.type,
+        rule=row.rule,
+        broker_keys=(broker_key,),
+        keeps_all=keeps_all,
+        doc=row.doc,
+    )
 
 
 class TopicConfig(ConfigTable):
@@ -19,44 +32,12 @@ class TopicConfig(ConfigTable):
     unused: ClassVar[Mapping[str, str]] = TOPIC_UNUSED
     refused: ClassVar[Mapping[str, Refusal]] = TOPIC_REFUSED
 
-    cleanup_policy: tuple[str, ...] = config_key(
-        default=("delete",),
-        rule=each_one_of("delete", "compact", may_be_empty=True),
-        broker_keys=("log.cleanup.policy",),
-        doc="What happens to old segments: deletion by age and size, compaction by key, or both. "
-        "Where it is empty, only records that were deleted by DeleteRecords go.",
-    )
-    compression_gzip_level: int = config_key(
-        default=-1,
-        rule=any_of(between(1, 9), between(-1, -1)),
-        broker_keys=("compression.gzip.level",),
-        doc="The level of gzip where the broker compresses; -1 is the default of the library.",
-    )
-    compression_lz4_level: int = config_key(
-        default=9,
-        rule=between(1, 17),
-        broker_keys=("compression.lz4.level",),
-        doc="The level of lz4 where the broker compresses.",
-    )
-    compression_type: str = config_key(
-        default="producer",
-        rule=one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
-        broker_keys=("compression.type",),
-        doc="The codec that batches are stored with; producer keeps them as they came.",
-    )
-    compression_zstd_level: int = config_key(
-        default=3,
-        rule=between(-131072, 22),
-        broker_keys=("compression.zstd.level",),
-        doc="The level of zstd where the broker compresses.",
-    )
-    delete_retention_ms: int = config_key(
-        default=86400000,
-        type=LONG,
-        rule=at_least(0),
-        broker_keys=("log.cleaner.delete.retention.ms",),
-        doc="How long the record that deletes a key stays after compaction first passed over it.",
-    )
+    cleanup_policy: tuple[str, ...] = _as_broker("log.cleanup.policy")
+    compression_gzip_level: int = _as_broker("compression.gzip.level")
+    compression_lz4_level: int = _as_broker("compression.lz4.level")
+    compression_type: str = _as_broker("compression.type")
+    compression_zstd_level: int = _as_broker("compression.zstd.level")
+    delete_retention_ms: int = _as_broker("log.cleaner.delete.retention.ms")
     file_delete_delay_ms: int = config_key(
         default=60000,
         type=LONG,
@@ -64,13 +45,7 @@ class TopicConfig(ConfigTable):
         broker_keys=("log.segment.delete.delay.ms",),
         doc="How long the file of a deleted segment stays.",
     )
-    flush_messages: int = config_key(
-        default=LONG_MAX,
-        type=LONG,
-        rule=at_least(1),
-        broker_keys=("log.flush.interval.messages",),
-        doc="After so many unflushed records the log is forced to disk.",
-    )
+    flush_messages: int = _as_broker("log.flush.interval.messages")
     flush_ms: int = config_key(
         default=LONG_MAX,
         type=LONG,
@@ -78,31 +53,10 @@ class TopicConfig(ConfigTable):
         broker_keys=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
         doc="A record is forced to disk at this age.",
     )
-    index_interval_bytes: int = config_key(
-        default=4096,
-        rule=at_least(0),
-        broker_keys=("log.index.interval.bytes",),
-        doc="About every so many bytes of log an entry is added to the indexes.",
-    )
-    max_compaction_lag_ms: int = config_key(
-        default=LONG_MAX,
-        type=LONG,
-        rule=at_least(1),
-        broker_keys=("log.cleaner.max.compaction.lag.ms",),
-        doc="A partition is compacted when a record has waited for this long, whatever its share "
-        "of new records.",
-    )
-    max_message_bytes: int = config_key(
-        default=1048588,
-        rule=at_least(0),
-        broker_keys=("message.max.bytes",),
-        doc="The largest record batch that is accepted, after compression.",
-    )
-    message_downconversion_enable: bool = config_key(
-        default=True,
-        broker_keys=("log.message.downconversion.enable",),
-        doc="Whether consumers from before Kafka 0.11 get the records in a format that they know.",
-    )
+    index_interval_bytes: int = _as_broker("log.index.interval.bytes")
+    max_compaction_lag_ms: int = _as_broker("log.cleaner.max.compaction.lag.ms")
+    max_message_bytes: int = _as_broker("message.max.bytes")
+    message_downconversion_enable: bool = _as_broker("log.message.downconversion.enable")
     leader_replication_throttled_replicas: tuple[str, ...] = config_key(
         default=(),
         rule=throttled_replicas(),
@@ -115,59 +69,14 @@ class TopicConfig(ConfigTable):
         doc="The replicas, as partition:broker with commas between or *, that are fetched at "
         "follower.replication.throttled.rate.",
     )
-    message_timestamp_type: str = config_key(
-        default="CreateTime",
-        rule=one_of("CreateTime", "LogAppendTime"),
-        broker_keys=("log.message.timestamp.type",),
-        doc="Whether records keep the producer's timestamp or get that of the append.",
-    )
-    message_timestamp_difference_max_ms: int = config_key(
-        default=LONG_MAX,
-        type=LONG,
-        rule=at_least(0),
-        broker_keys=("log.message.timestamp.difference.max.ms",),
-        doc="How far a record's timestamp may be from the broker's clock, either way.",
-    )
-    message_timestamp_before_max_ms: int = config_key(
-        default=LONG_MAX,
-        type=LONG,
-        rule=at_least(0),
-        broker_keys=("log.message.timestamp.before.max.ms",),
-        doc="How far a record's timestamp may lie in the past.",
-    )
-    message_timestamp_after_max_ms: int = config_key(
-        default=LONG_MAX,
-        type=LONG,
-        rule=at_least(0),
-        broker_keys=("log.message.timestamp.after.max.ms",),
-        doc="How far a record's timestamp may lie in the future.",
-    )
-    min_cleanable_dirty_ratio: float = config_key(
-        default=0.5,
-        rule=between(0, 1),
-        broker_keys=("log.cleaner.min.cleanable.ratio",),
-        doc="A partition is compacted when more than this share of it is new since the last time.",
-    )
-    min_compaction_lag_ms: int = config_key(
-        default=0,
-        type=LONG,
-        rule=at_least(0),
-        broker_keys=("log.cleaner.min.compaction.lag.ms",),
-        doc="Younger records are not compacted.",
-    )
-    min_insync_replicas: int = config_key(
-        default=1,
-        rule=at_least(1),
-        broker_keys=("min.insync.replicas",),
-        doc="How many replicas must be in sync for a write with acks=all.",
-    )
-    retention_bytes: int = config_key(
-        default=-1,
-        type=LONG,
-        broker_keys=("log.retention.bytes",),
-        keeps_all=-1,
-        doc="Oldest segments are deleted while a partition is larger than this; -1: no limit.",
-    )
+    message_timestamp_type: str = _as_broker("log.message.timestamp.type")
+    message_timestamp_difference_max_ms: int = _as_broker("log.message.timestamp.difference.max.ms")
+    message_timestamp_before_max_ms: int = _as_broker("log.message.timestamp.before.max.ms")
+    message_timestamp_after_max_ms: int = _as_broker("log.message.timestamp.after.max.ms")
+    min_cleanable_dirty_ratio: float = _as_broker("log.cleaner.min.cleanable.ratio")
+    min_compaction_lag_ms: int = _as_broker("log.cleaner.min.compaction.lag.ms")
+    min_insync_replicas: int = _as_broker("min.insync.replicas")
+    retention_bytes: int = _as_broker("log.retention.bytes", keeps_all=-1)
     retention_ms: int = config_key(
         default=604800000,
         type=LONG,
@@ -176,18 +85,8 @@ class TopicConfig(ConfigTable):
         keeps_all=-1,
         doc="Segments whose newest record is older than this are deleted; -1 keeps them for ever.",
     )
-    segment_bytes: int = config_key(
-        default=1073741824,
-        rule=at_least(14),
-        broker_keys=("log.segment.bytes",),
-        doc="A segment file that would grow beyond this size is closed and a new one begun.",
-    )
-    segment_index_bytes: int = config_key(
-        default=10485760,
-        rule=at_least(4),
-        broker_keys=("log.index.size.max.bytes",),
-        doc="The largest offset index; a full index closes its segment.",
-    )
+    segment_bytes: int = _as_broker("log.segment.bytes")
+    segment_index_bytes: int = _as_broker("log.index.size.max.bytes")
     segment_jitter_ms: int = config_key(
         default=0,
         type=LONG,
@@ -202,11 +101,7 @@ class TopicConfig(ConfigTable):
         broker_keys=("log.roll.ms", "log.roll.hours"),
         doc="A segment is closed at this age even if it is not full.",
     )
-    unclean_leader_election_enable: bool = config_key(
-        default=False,
-        broker_keys=("unclean.leader.election.enable",),
-        doc="Whether a replica that is not in sync may lead as the last resort, losing records.",
-    )
+    unclean_leader_election_enable: bool = _as_broker("unclean.leader.election.enable")
 
     @classmethod
     def of(cls, broker_config: BrokerConfig, overrides: Mapping[str, str]) -> Self:
