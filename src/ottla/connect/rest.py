@@ -13,6 +13,7 @@ import json
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import BasicAuth, ClientError, ClientSession, ClientTimeout, TCPConnector, web
@@ -126,29 +127,29 @@ class RestServer:
         return context
 
     def _routes(self) -> list[web.RouteDef]:
-        name, task = "/connectors/{name}", "/connectors/{name}/tasks/{task}"
+        herder, name, task = self._herder, "/connectors/{name}", "/connectors/{name}/tasks/{task}"
         plugin = "/connector-plugins/{plugin}/config"
         return [
             web.get("/", self._get_root),
             web.get("/health", self._get_health),
             web.get("/connectors", self._list),
             web.post("/connectors", self._create),
-            web.get(name, self._get),
+            web.get(name, partial(self._answer, herder.info)),
             web.delete(name, self._delete),
-            web.get(f"{name}/config", self._get_config),
+            web.get(f"{name}/config", partial(self._answer, herder.config)),
             web.put(f"{name}/config", self._put_config),
             web.patch(f"{name}/config", self._patch_config),
-            web.get(f"{name}/status", self._get_status),
-            web.put(f"{name}/pause", self._pause),
-            web.put(f"{name}/resume", self._resume),
-            web.put(f"{name}/stop", self._stop),
+            web.get(f"{name}/status", partial(self._answer, herder.status)),
+            web.put(f"{name}/pause", partial(self._set_target, TargetState.PAUSED, 202)),
+            web.put(f"{name}/resume", partial(self._set_target, TargetState.STARTED, 202)),
+            web.put(f"{name}/stop", partial(self._set_target, TargetState.STOPPED, 204)),
             web.post(f"{name}/restart", self._restart),
-            web.get(f"{name}/tasks", self._get_tasks),
+            web.get(f"{name}/tasks", partial(self._answer, herder.task_configs)),
             web.post(f"{name}/tasks", self._put_tasks),
             web.put(f"{name}/fence", self._fence),
             web.get(f"{task}/status", self._get_task_status),
             web.post(f"{task}/restart", self._restart_task),
-            web.get(f"{name}/topics", self._get_topics),
+            web.get(f"{name}/topics", partial(self._answer, herder.topics)),
             web.put(f"{name}/topics/reset", self._reset_topics),
             web.get(f"{name}/offsets", self._get_offsets),
             web.patch(f"{name}/offsets", self._alter_offsets),
@@ -285,15 +286,13 @@ class RestServer:
         headers = {"Location": f"/{path_of(name)}"}
         return web.json_response(info, status=201, headers=headers)
 
-    async def _get(self, request: web.Request) -> web.Response:
-        return web.json_response(self._herder.info(_name(request)))
+    async def _answer(self, ask: Callable[[str], Any], request: web.Request) -> web.Response:
+        """Answer a question about one connector."""
+        return web.json_response(ask(_name(request)))
 
     async def _delete(self, request: web.Request) -> web.Response:
         await self._herder.delete(_name(request))
         return web.Response(status=204)
-
-    async def _get_config(self, request: web.Request) -> web.Response:
-        return web.json_response(self._herder.config(_name(request)))
 
     async def _put_config(self, request: web.Request) -> web.Response:
         name = _name(request)
@@ -308,20 +307,11 @@ class RestServer:
         _, info = await self._herder.put_config(_name(request), changes, True, is_patch=True)
         return web.json_response(info)
 
-    async def _get_status(self, request: web.Request) -> web.Response:
-        return web.json_response(self._herder.status(_name(request)))
-
-    async def _pause(self, request: web.Request) -> web.Response:
-        await self._herder.set_target(_name(request), TargetState.PAUSED)
-        return web.Response(status=202)
-
-    async def _resume(self, request: web.Request) -> web.Response:
-        await self._herder.set_target(_name(request), TargetState.STARTED)
-        return web.Response(status=202)
-
-    async def _stop(self, request: web.Request) -> web.Response:
-        await self._herder.set_target(_name(request), TargetState.STOPPED)
-        return web.Response(status=204)
+    async def _set_target(
+        self, target: TargetState, status: int, request: web.Request
+    ) -> web.Response:
+        await self._herder.set_target(_name(request), target)
+        return web.Response(status=status)
 
     async def _restart(self, request: web.Request) -> web.Response:
         include, only = _flag(request, "includeTasks"), _flag(request, "onlyFailed")
@@ -331,9 +321,6 @@ class RestServer:
         return web.json_response(found, status=202)
 
     # Tasks, topics and offsets
-
-    async def _get_tasks(self, request: web.Request) -> web.Response:
-        return web.json_response(self._herder.task_configs(_name(request)))
 
     async def _put_tasks(self, request: web.Request) -> web.Response:
         """Take the tasks into which a connector on another worker splits its work."""
@@ -365,9 +352,6 @@ class RestServer:
     async def _restart_task(self, request: web.Request) -> web.Response:
         await self._herder.restart_task(_task(request))
         return web.Response(status=204)
-
-    async def _get_topics(self, request: web.Request) -> web.Response:
-        return web.json_response(self._herder.topics(_name(request)))
 
     async def _reset_topics(self, request: web.Request) -> web.Response:
         self._herder.reset_topics(_name(request))
