@@ -25,6 +25,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
+from ottla.clients.client_metrics import Counted
 from ottla.config.config_def import ConfigTable
 from ottla.config.connect_config import ConnectorConfig, WorkerConfig
 from ottla.connect.connector import Connector
@@ -32,7 +33,7 @@ from ottla.connect.conversion import Conversion
 from ottla.connect.offset_storage import OffsetStorage
 from ottla.connect.worker_clients import WorkerClients
 from ottla.metrics.metrics_registry import Beans
-from ottla.metrics.sensors import WindowedRate, WindowedValues
+from ottla.metrics.sensors import WindowedValues
 from ottla.runtime import Clock, Runtime
 from ottla.runtime.io_thread import Condition, Lock, get_ident, run_in_thread, stack_of
 
@@ -348,10 +349,8 @@ class TaskMeasures:
         self._clock = clock
         self._lock = Lock()
         self.totals = dict.fromkeys(totals, 0)
-        self._rates = {
-            name: WindowedRate(partial(self.totals.__getitem__, name), clock.monotonic_ms())
-            for name in totals
-        }
+        reads = {name: partial(self.totals.__getitem__, name) for name in totals}
+        self._counted = Counted(clock.monotonic_ms(), **reads)
         self._values: dict[str, WindowedValues] = {}
         self._state: State | None = None
         self._since_ms = self._began_ms = clock.monotonic_ms()
@@ -425,18 +424,12 @@ class TaskMeasures:
     def tick(self) -> None:
         """Begin new windows; for the loop, every few seconds."""
         with self._lock:
-            for rate in self._rates.values():
-                rate.tick(self._clock.monotonic_ms())
+            self._counted.tick(self._clock.monotonic_ms())
 
     def counted(self) -> dict[str, float]:
         """Totals and rates, by `...-total` and `...-rate`."""
-        now_ms = self._clock.monotonic_ms()
-        found: dict[str, float] = {}
         with self._lock:
-            for name, rate in self._rates.items():
-                found[f"{name}-rate"] = rate.value(now_ms)
-                found[f"{name}-total"] = self.totals[name]
-        return found
+            return self._counted.shown(self._clock.monotonic_ms())
 
 
 class TaskContext:
