@@ -233,7 +233,7 @@ class Parser:
         if self._take("word", "like"):
             test = self._like(read)
         elif self._take("word", "contains"):
-            part = self._literal("text")
+            part = self._literal()
             test = lambda record: part in as_text(read(record))  # noqa: E731 - one of several
         elif self._take("word", "in"):
             test = self._in(name, read)
@@ -287,7 +287,7 @@ class Parser:
         return lambda record: needle.may_be_in(getattr(record, head) or b"")
 
     def _like(self, read: Read) -> Test:
-        pattern = self._literal("text")
+        pattern = self._literal()
         self._steps += steps_of(pattern)
         if self._steps > MOST_STEPS:
             raise Refused(
@@ -372,8 +372,8 @@ class Parser:
             )
         return found
 
-    def _literal(self, kind: str) -> str:
-        token = self._expect(kind)
+    def _literal(self) -> str:
+        token = self._expect("text")
         return token.text[1:-1].replace("''", "'")
 
     def _sign(self) -> str:
