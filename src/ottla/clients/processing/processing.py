@@ -204,6 +204,8 @@ class Processing:
         try:
             item.lane = self._lane_of(item.record)
             hash(item.lane)
+        except SerializationError:
+            item.lane = None  # the worker meets the same error, and it is the record's alone
         except Exception as error:
             self._fail(error)
             return False

@@ -517,6 +517,23 @@ def test_value_that_cannot_be_read_is_not_tried_again(consumer_of, logs, virtual
     assert seen == [{"n": 1}]
 
 
+def test_function_for_the_order_gets_no_record_that_cannot_be_deserialized(
+    consumer_of, logs, virtual
+):
+    """Such a record is handled in no order: it fails like any that the handler would get."""
+    for value in ('{"n": 1}', "{", '{"n": 2}'):
+        logs.write(value)
+    seen = []
+
+    async def use() -> None:
+        async with consumer_of(value_deserializer=JsonDeserializer) as consumer:
+            with pytest.raises(HandlerFailedError, match="failed once for pages-0 offset 1"):
+                await consumer.process(seen.append, by=lambda record: record.value["n"])
+
+    virtual.scheduler.run(use())
+    assert logs.committed[FIRST] == 1
+
+
 def test_interceptors_see_each_record(consumer_of, logs, virtual):
     """And may keep it back, which finishes it."""
     fill(logs, *"abc")
