@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from ottla.clients.admin.admin import Admin
@@ -284,6 +285,25 @@ def rows_of_arrow(
                 some.get("partition"),
                 None if headers is None else _plain_headers(headers),
             )
+
+
+def highest_partition(data: Any) -> float:
+    """The highest number in the column `partition`, -1 if there is none.
+
+    It is infinite where a stream has the column, as that can be read only once.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        return -1
+    if data.schema.names.count("partition") != 1:
+        return -1
+    if isinstance(data, pa.RecordBatchReader):
+        return inf
+    column = data["partition"]
+    found = pc.max(column).as_py() if pa.types.is_integer(column.type) else None
+    return -1 if found is None else float(found)
 
 
 def _batches_of(data: Any) -> Iterable[Any]:

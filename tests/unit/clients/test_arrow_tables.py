@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -13,7 +14,15 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 
 import ottla  # noqa: E402
-from ottla import Consumer, KafkaError, OffsetSpec, Producer, TopicPartition  # noqa: E402
+from ottla import (  # noqa: E402
+    Admin,
+    Consumer,
+    KafkaError,
+    OffsetSpec,
+    Producer,
+    TopicPartition,
+    aio,
+)
 from ottla.clients.arrow_tables import table_of  # noqa: E402
 from ottla.clients.consumer.completed_fetch import FetchedBatches  # noqa: E402
 from ottla.clients.consumer.position_validator import TopicRecreatedError  # noqa: E402
@@ -304,6 +313,33 @@ def test_partition_that_is_not_there_is_refused(broker, partition):
     said = f"column partition: {partition} of 2"
     with Producer(broker.bootstrap_servers) as producer, pytest.raises(ValueError, match=said):
         producer.send_arrow("pages", table)
+
+
+@pytest.mark.parametrize("kind", [pa.Table, pa.RecordBatch, pa.RecordBatchReader])
+def test_partition_that_was_added_meanwhile_is_known(broker, topic, kind):
+    """As by `send`: brokers are asked again before a number is refused."""
+    table = pa.table({"value": ["a", "b"], "partition": pa.array([3, None], pa.int32())})
+    with Producer(broker.bootstrap_servers) as producer, Admin(broker.bootstrap_servers) as admin:
+        assert len(producer.partitions_for(topic)) < 4
+        admin.create_partitions({topic: 4})
+        (batch,) = table.to_batches()
+        data = {pa.Table: table, pa.RecordBatch: batch, pa.RecordBatchReader: table.to_reader()}
+        written = producer.send_arrow(topic, data[kind]).result(LIMIT_S)
+    assert 3 in {each.partition for each in written}
+
+
+def test_partition_that_was_added_meanwhile_is_known_in_a_loop(broker, topic):
+    """The same for the producer of `ottla.aio`."""
+    table = pa.table({"value": ["a"], "partition": pa.array([3], pa.int32())})
+
+    async def written() -> list[int]:
+        async with aio.Producer(broker.bootstrap_servers) as producer:
+            await producer.partitions_for(topic)
+            async with aio.Admin(broker.bootstrap_servers) as admin:
+                await admin.create_partitions({topic: 4})
+            return [each.partition for each in await (await producer.send_arrow(topic, table))]
+
+    assert asyncio.run(written()) == [3]
 
 
 def test_name_that_two_columns_have_is_refused(broker):

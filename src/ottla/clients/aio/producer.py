@@ -167,13 +167,16 @@ class Producer(RecordSending, LoopClient):
 
         As `ottla.Producer.send_arrow`. Where it is cancelled, the first rows may be queued.
         """
-        from ottla.clients.arrow_tables import require_pyarrow, rows_of_arrow
+        from ottla.clients.arrow_tables import highest_partition, require_pyarrow, rows_of_arrow
 
         require_pyarrow()
         self._here()
         with self._refusals_noted():
             await self._know(topic, None)
             count, _ = self._partitions(topic)
+            if highest_partition(data) >= count:
+                await self._core.refresh(topic, self._config.max_block_ms)  # some may be new
+                count, _ = self._partitions(topic)
             rows = rows_of_arrow(data, partial(self._check_size, topic), count)
             return await self._send_rows(topic, rows, timestamp_ms)
 

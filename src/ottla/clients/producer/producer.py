@@ -140,11 +140,14 @@ class Producer(TransactionalCalls, RecordSending, ClosedOnExit):
         `data` may also be of another library that hands over Arrow data, such as a data frame of
         Polars. If a row of a later batch is refused, rows before it may be queued.
         """
-        from ottla.clients.arrow_tables import require_pyarrow, rows_of_arrow
+        from ottla.clients.arrow_tables import highest_partition, require_pyarrow, rows_of_arrow
 
         require_pyarrow()
         with self._refusals_noted():
             count, _ = self._partitions(topic)
+            if highest_partition(data) >= count:
+                self._refresh(topic)  # some may have been added
+                count, _ = self._partitions(topic)
             rows = rows_of_arrow(data, partial(self._check_size, topic), count)
             return self._send_rows(topic, rows, timestamp_ms)
 
@@ -260,8 +263,11 @@ class Producer(TransactionalCalls, RecordSending, ClosedOnExit):
 
     def _new_partition(self, queues: TopicQueues, partition: int) -> PartitionQueue:
         """The queue of an unknown partition, which may have been added: refresh the metadata."""
-        limit_ms = self._config.max_block_ms
-        self._io.run(self._core.refresh(queues.topic, limit_ms), limit_ms + CLOSE_MARGIN_MS)
+        self._refresh(queues.topic)
         if partition not in queues.queues:
             raise no_partition(queues, partition)
         return queues.queues[partition]
+
+    def _refresh(self, topic: str) -> None:
+        limit_ms = self._config.max_block_ms
+        self._io.run(self._core.refresh(topic, limit_ms), limit_ms + CLOSE_MARGIN_MS)
