@@ -1,18 +1,22 @@
 """Rows as Parquet files, written in the tasks of Spark.
 
-A file counts when a commit of the table names it. Every attempt of a task makes files of its own;
-those of attempts that fail, and of loads that die, are in no commit, and `vacuum` removes them.
+A file counts when a commit of the table names it, and is on its disk before that. Every attempt of
+a task makes files of its own; those of attempts that fail, and of loads that die, are in no commit,
+and `vacuum` removes them.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from ottla.runtime.local_disk import LocalDisk
+from ottla.runtime.local_file import sync_to_disk
 from ottla.warehouse.column_statistics import statistics_of
 
 if TYPE_CHECKING:
@@ -63,6 +67,22 @@ def write_files(
         )
         for each in found
     ]
+
+
+def sync_files(root: Path, names: Collection[str]) -> None:
+    """Have files below a folder survive a crash of the machine, with their names."""
+    for name in names:
+        with (root / name).open("rb") as file:
+            sync_to_disk(file.fileno())
+    sync_names(root, names)
+
+
+def sync_names(root: Path, names: Collection[str]) -> None:
+    """Have the names of files below a folder survive it, as far as their folders are there."""
+    parents = {folder for name in names for folder in (root / name).parents}
+    for folder in {root, *(each for each in parents if root in each.parents)}:
+        if folder.is_dir():
+            LocalDisk().fsync_dir(str(folder))
 
 
 def described(files: Iterable[DataFile]) -> pa.RecordBatch:

@@ -14,17 +14,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.runtime import SystemClock
 from ottla.spark.offsets import from_json_object, to_json_object
 from ottla.warehouse.column_types import check_part, fitted, parts_of, widest
+from ottla.warehouse.data_files import sync_files
 from ottla.warehouse.loads import Load
 from ottla.warehouse.table_location import Place, WarehouseError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable, Metadata
     from pyspark.sql import DataFrame, SparkSession
@@ -109,6 +109,7 @@ class DeltaHome:
         new = [field for field in wanted.fields if field.name not in there]
         if new:
             table.alter.add_columns(new)
+        _sync_log(self.place)
 
     def _wider(self, there: StructType, wanted: StructType) -> dict[str, DataType]:
         """The columns of the table that are too narrow for those that are wanted."""
@@ -284,6 +285,8 @@ class DeltaSnapshot:
         from deltalake.exceptions import CommitFailedError
         from deltalake.transaction import AddAction, RemoveAction
 
+        if self._place.is_local:
+            sync_files(Path(self._place.uri), [each.path for each in files])
         now_ms = SystemClock().now_ms()
         adds: list[AddAction | RemoveAction] = [
             AddAction(each.path, each.size, each.partition_values, now_ms, True, each.statistics)
@@ -300,7 +303,9 @@ class DeltaSnapshot:
         except CommitFailedError as error:
             raise self._refused(transactions, error) from error
         self._table.update_incremental()
-        return self._table.version()
+        version = self._table.version()
+        _sync_log(self._place, f"{version:020}.json")
+        return version
 
     def _refused(self, transactions: Mapping[str, int], error: Exception) -> WarehouseError:
         """The error for a commit that came after a load of the same name, or other columns."""
@@ -380,6 +385,13 @@ class DeltaSnapshot:
                 f"back; try again ({error})"
             ) from error
         return back
+
+
+def _sync_log(place: Place, name: str = "*.json") -> None:
+    """Have commits survive a crash of the machine; delta-rs leaves that to the file system."""
+    if place.is_local:
+        root = Path(place.uri)
+        sync_files(root, [str(each.relative_to(root)) for each in root.glob(f"_delta_log/{name}")])
 
 
 def _offsets(text: str | None) -> Offsets:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.runtime import SystemClock
 from ottla.spark.offsets import from_json_object, to_json_object
 from ottla.structs import MS_PER_HOUR
+from ottla.warehouse.data_files import sync_files, sync_names
 from ottla.warehouse.loads import Load
 from ottla.warehouse.table_location import Place, WarehouseError
 
@@ -129,6 +130,7 @@ class ParquetSnapshot:
         return rows
 
     def commit(self, load: Load, files: Sequence[DataFile]) -> int:
+        sync_files(self._root, [each.path for each in files])
         number = self._newest["number"] + 1
         before = from_json_object(self._load(load.name).get("offsets", {}))
         offsets = to_json_object({**before, **load.ends})
@@ -150,8 +152,9 @@ class ParquetSnapshot:
     def _link(self, manifest: Mapping[str, Any]) -> None:
         """Put the manifest under its number, atomically."""
         fresh = self._root / LOADS / f".{uuid.uuid4()}"
-        fresh.write_text(json.dumps(manifest), encoding="utf-8")
         try:
+            fresh.write_text(json.dumps(manifest), encoding="utf-8")
+            sync_files(self._root, [f"{LOADS}/{fresh.name}"])
             os.link(fresh, self._root / LOADS / f"{manifest['number']:020}.json")
         except FileExistsError:
             raise WarehouseError(
@@ -159,7 +162,8 @@ class ParquetSnapshot:
                 "counts"
             ) from None
         finally:
-            fresh.unlink()
+            fresh.unlink(missing_ok=True)
+        sync_names(self._root, [f"{LOADS}/{fresh.name}"])
 
     def _load(self, name: str) -> Mapping[str, Any]:
         found: Mapping[str, Any] = self._newest["loads"].get(name, {})
@@ -190,6 +194,8 @@ def publish(root: Path, manifest: Mapping[str, Any]) -> None:
             os.rename(root / staged, target)
         except FileNotFoundError:
             pass  # another driver has moved it just now
+    # Before the next load commits: only the files of the newest one are looked for.
+    sync_names(root, [visible(staged) for staged in manifest["files"]])
 
 
 def visible(staged: str) -> str:

@@ -11,6 +11,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, Schema, write_deltalake
+from power_loss import PowerLoss
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -66,6 +67,22 @@ def test_commit_has_files_and_offsets_together(home):
     assert (found.number("load"), found.number("other")) == (1, 0)
     assert found.offsets("other", [P0]) == {}
     assert offsets(home) == {0: [0, 1, 2], 1: [5, 6]}
+
+
+def test_load_that_has_committed_survives_a_loss_of_power(tmp_path, monkeypatch):
+    """Its files are on the disk before the commit, and that is when the load returns."""
+    (tmp_path / "table").mkdir()
+    disk = PowerLoss(tmp_path / "table", monkeypatch)
+    home = DeltaHome(Place.of(tmp_path / "table"))
+    home.prepare(COLUMNS, ())
+    do(home, load_of(1, {P0: 0, P1: 0}, {P0: 3, P1: 0}))
+    home.prepare(wider("more"), ())
+    do(home, load_of(2, {P0: 3}, {P0: 5}))
+    write(home, load_of(3, {P0: 5}, {P0: 9}))
+    disk.strike()
+
+    assert home.snapshot().offsets("load", [P0]) == {P0: 5}
+    assert offsets(home) == {0: [0, 1, 2, 3, 4], 1: []}
 
 
 def test_topic_of_another_id_is_known_as_another(home):

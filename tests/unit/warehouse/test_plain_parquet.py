@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
+from power_loss import PowerLoss
 from table_rows import COLUMNS, P0, P1, load_of, wider, write
 
+from ottla.warehouse import plain_parquet
 from ottla.warehouse.plain_parquet import LOADS, STAGING, ParquetHome
 from ottla.warehouse.table_location import Place, WarehouseError
 
@@ -95,6 +97,50 @@ def test_load_that_dies_behind_its_commit_is_ended_by_the_next(home, monkeypatch
     for _ in range(2):
         assert home.snapshot().number("load") == 1
         assert visible(home) == [0, 0, 1, 1, 2, 3]
+
+
+@pytest.mark.parametrize("dies_at", ["before its commit", "before its move", "behind its move"])
+def test_load_that_has_committed_survives_a_loss_of_power(home, monkeypatch, dies_at):
+    """Manifests, files and their names are on the disk before anything builds on them."""
+    disk = PowerLoss(root(home), monkeypatch)
+    do(home, load_of(1, {P0: 0}, {P0: 3}))
+    snapshot, second = home.snapshot(), load_of(2, {P0: 3}, {P0: 5})
+    files = write(home, second)
+    if dies_at == "before its move":
+        monkeypatch.setattr(plain_parquet, "publish", lambda *arguments: None)
+    if dies_at != "before its commit":
+        snapshot.commit(second, files)
+    disk.strike()
+    monkeypatch.undo()
+
+    end = 3 if dies_at == "before its commit" else 5
+    assert home.snapshot().offsets("load", [P0]) == {P0: end}
+    assert visible(home) == list(range(end))
+
+
+def test_load_that_is_not_durably_moved_is_moved_before_the_next_commits(home, monkeypatch):
+    """Nobody looks for the files of a load again that is not the newest."""
+    disk = PowerLoss(root(home), monkeypatch)
+    first = load_of(1, {P0: 0}, {P0: 3})
+    files = [in_folder(home, each, "day=1") for each in write(home, first)]
+    with monkeypatch.context() as patch:
+        patch.setattr(plain_parquet, "sync_names", lambda *arguments: None)
+        home.snapshot().commit(first, files)
+    do(home, load_of(2, {P0: 3}, {P0: 5}))
+    disk.strike()
+
+    assert home.snapshot().offsets("load", [P0]) == {P0: 5}
+    assert [path.name for path in root(home).glob("day=1/*.parquet")] == [
+        each.path.rpartition("/")[2] for each in files
+    ]
+
+
+def in_folder(home, file, folder):
+    """A file as the task would have written it for a partition of the table."""
+    staging, _, name = file.path.rpartition("/")
+    (root(home) / staging / folder).mkdir(exist_ok=True)
+    os.rename(root(home) / file.path, root(home) / staging / folder / name)
+    return replace(file, path=f"{staging}/{folder}/{name}")
 
 
 def test_of_two_loads_one_commits(home):
