@@ -38,6 +38,7 @@ BETWEEN: Final = re.compile(r"[\s,]*")
 """What stands between the objects of an array."""
 NO_UTF8 = "the row is not in UTF-8"
 NO_JSON = "the array is no JSON from here on"
+BEHIND_ARRAY = "the array has ended, and the rest of the file is left out"
 CHANGED = "the row has changed since it was published"
 PARQUET = b"PAR1"
 
@@ -105,6 +106,9 @@ class RowsFile(AccessLog):
         missing = ", ".join(name for name in self._types if name not in names)
         if missing:
             raise LogError(f"{self.path}: has no column {missing} (it has: {', '.join(names)})")
+        twice = ", ".join(name for name in self._types if names.count(name) > 1)
+        if twice:
+            raise LogError(f"{self.path}: has more than one column {twice}")
         return names
 
     @property
@@ -234,14 +238,16 @@ class RowsFile(AccessLog):
         while True:
             separators = BETWEEN.match(text, at)
             at = separators.end() if separators else at
-            if text.startswith("]", at):
+            is_over = text.startswith("]", at)
+            if is_over and not text[at + 1 :].strip():
                 return
             place, done, begin = moved(at), at, moved(at)
             try:
                 _, at = decoder.raw_decode(text, at)
             except (ValueError, RecursionError):
                 rest = moved(len(text))
-                yield RowPlace(FileRow(b"", {}, NO_JSON), begin, rest.offset, rest)
+                problem = BEHIND_ARRAY if is_over else NO_JSON
+                yield RowPlace(FileRow(b"", {}, problem), begin, rest.offset, rest)
                 return
             end = moved(at)
             value = text[done:at].encode("utf-8", "surrogateescape")

@@ -108,10 +108,21 @@ def test_array_that_is_broken_off_keeps_what_comes_before(read):
     assert file.ledger.first_lines == {"the array is no JSON from here on": 2}
 
 
+@pytest.mark.parametrize("behind", [b"[{}]", b'\n{"n": 3}\n', b"oops", b"]"])
+def test_rest_behind_an_array_is_told(read, behind):
+    """As of two files that were put together: nothing goes missing without a word."""
+    values, file = read(b'[{"n": 1},\n{"n": 2}]' + behind)
+
+    assert len(values) == 2
+    reason = "the array has ended, and the rest of the file is left out"
+    assert file.ledger.first_lines == {reason: 2}
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [
         (b"", "is empty"),
+        (HEADER.replace(b"at", b"at,n") + b"a,1,2,true,x,3\n", "has more than one column n"),
         (b"\n \n", "is empty"),
         (b"PAR1\x15\x04", "is neither CSV nor JSON"),
         (b"PK\x03\x04...", "is compressed with zip; gzip and zstd are read"),
