@@ -47,6 +47,7 @@ from ottla.pipelines.pipeline import (
     Pipeline,
 )
 from ottla.pipelines.rows_file import RowsFile
+from ottla.runtime.local_disk import LocalDisk
 
 if TYPE_CHECKING:
     from ottla.clients.producer.producer_batch import RecordFuture
@@ -84,7 +85,8 @@ def create_topics(servers: str, pipeline: Pipeline, checkpoints: Path | None = N
         created = create_missing_topics(admin, {**inputs, **outputs}.values())
         if checkpoints is not None:
             checkpoints.mkdir(parents=True, exist_ok=True)
-            (checkpoints / OUTPUT_IDS).write_text(json.dumps(_ids_of(admin, outputs)))
+            ids = json.dumps(_ids_of(admin, outputs))
+            LocalDisk().replace(str(checkpoints / OUTPUT_IDS), ids.encode())
     return created
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import os
 from contextlib import nullcontext
 
 import pytest
@@ -251,3 +253,20 @@ def test_output_that_was_deleted_is_not_written_on(
         refused = pytest.raises(OutputGoneError, match=f"topic {output} was deleted")
         with refused if is_refused else nullcontext():
             look(servers, pipeline, tmp_path)
+
+
+def test_ids_of_outputs_are_there_whole_or_as_they_were(broker, tmp_path, monkeypatch):
+    """A disk that is full, or a run that is killed, leaves no half of them for the next run."""
+    pipeline, servers = load_pipeline("word_count"), broker.bootstrap_servers
+    create_topics(servers, pipeline, tmp_path)
+    before = (tmp_path / OUTPUT_IDS).read_bytes()
+
+    def full(fd):
+        raise OSError(errno.ENOSPC, "no room")
+
+    delete_outputs(servers, pipeline)
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no room"):
+        patch.setattr(os, "fsync", full)
+        create_topics(servers, pipeline, tmp_path)
+
+    assert (tmp_path / OUTPUT_IDS).read_bytes() == before
