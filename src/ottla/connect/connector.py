@@ -84,7 +84,7 @@ class Connector(ABC):
         """
 
     def start(self) -> None:
-        """Open the task's resources."""
+        """Open the task's resources; after a TryAgainError it is called again."""
 
     def stop(self) -> None:
         """Close the resources of `start`. It is called once, also after an error."""

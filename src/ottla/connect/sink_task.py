@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
-from itertools import count
 from typing import Final, cast
 from uuid import UUID
 
@@ -181,8 +180,8 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         self.consumer = self.parts.clients.consumer(self.id, self.id.connector)
         made = self.parts.connector_class(self.parts.settings, self._context)
         self._sink = cast(SinkConnector, made)
-        with self.calls.during("start"):
-            self._sink.start()
+        if not self.call_until_up("start", self._sink.start):
+            return
         if self.config.topics_regex:
             self.consumer.subscribe(pattern=java_pattern(self.config.topics_regex), listener=self)
         else:
@@ -207,11 +206,12 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
             if self._again:
                 timeout_ms = min(self._context.retry_ms, POLL_MS)
             records = self.consumer.poll(timeout_ms)
+            remade = self._remade_topics()
+            if remade:
+                self._begin_again(remade)
         except WakeupError:
             return
-        remade = self._remade_topics()
         if remade:
-            self._begin_again(remade)
             records = [record for record in records if record.topic not in remade]
         if self._again:
             self._deliver(self._again, self._behind)
@@ -443,17 +443,8 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
 
     def _open(self, sink: SinkConnector, partitions: Sequence[TopicPartition]) -> None:
         """Have the sink open partitions; one whose system is down is asked again."""
-        for attempts in count(1):
-            try:
-                with self.calls.during("open"):
-                    sink.open(list(partitions))
-                break
-            except Exception as error:
-                if not may_succeed_later(error):
-                    raise
-                logger.warning("%s: open is tried again: %s", self.id, error)
-                if self.wait(self.tolerance.pause_s(attempts)):
-                    raise
+        if not self.call_until_up("open", lambda: sink.open(list(partitions))):
+            raise WakeupError
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         self._commit(partitions)

@@ -270,8 +270,8 @@ class WorkerSourceTask(WorkerTask):
         if not self._read_offsets():
             return
         self._source = self._make_source()
-        with self.calls.during("start"):
-            self._source.start()
+        if not self.call_until_up("start", self._source.start):
+            return
         while not self.is_stopping:
             if self.is_paused:
                 self.on_pause()

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
+from itertools import count
 from typing import Any, ClassVar, Final, NamedTuple
 
 from ottla.clients.client_metrics import Counted
@@ -31,6 +32,7 @@ from ottla.config.connect_config import ConnectorConfig, WorkerConfig
 from ottla.connect.connector import Connector
 from ottla.connect.conversion import Conversion
 from ottla.connect.offset_storage import OffsetStorage
+from ottla.connect.tolerance import Tolerance, may_succeed_later
 from ottla.connect.worker_clients import WorkerClients
 from ottla.metrics.metrics_registry import Beans
 from ottla.metrics.sensors import WindowedValues
@@ -48,6 +50,7 @@ class WorkerTask(ABC):
 
     MEASURED: ClassVar[tuple[str, ...]] = ()
     """The totals that it counts, by Kafka's names."""
+    tolerance: Tolerance
 
     def __init__(self, parts: TaskParts, target: TargetState) -> None:
         self.id = parts.id
@@ -117,6 +120,24 @@ class WorkerTask(ABC):
         """Sleep; True at once if the task is to stop."""
         with self._changed:
             return self._changed.wait_for(lambda: self._is_stopping, seconds)
+
+    def call_until_up(self, method: str, call: Callable[[], object]) -> bool:
+        """Call a method of the plug-in, again and again while its system is down.
+
+        False if the task is to stop before that is over.
+        """
+        for attempts in count(1):
+            try:
+                with self.calls.during(method):
+                    call()
+                return True
+            except Exception as error:
+                if not may_succeed_later(error):
+                    raise
+                logger.warning("%s: %s is tried again: %s", self.id, method, error)
+                if self.wait(self.tolerance.pause_s(attempts)):
+                    return False
+        raise AssertionError("it counts without end")
 
     def wait_while_paused(self) -> None:
         """Sleep until it is to run, or to stop."""

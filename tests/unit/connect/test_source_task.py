@@ -55,25 +55,50 @@ def test_full_buffer_is_waited_out(broker, tmp_path, caplog, way):
         assert state_of(worker, "c") == ("RUNNING", "RUNNING")
 
 
-@pytest.mark.parametrize("method", ["poll", "open", "put"])
-def test_outage_is_waited_out(broker, tmp_path, caplog, method):
-    """A plug-in that raises TryAgainError is asked again; its task stays RUNNING."""
+OUTAGES = [
+    *(("MoodySource", method) for method in ("start", "poll")),
+    *(("MoodySink", method) for method in ("start", "open", "put")),
+]
+
+
+@pytest.mark.parametrize(("kind", "method"), OUTAGES)
+def test_outage_is_waited_out(broker, tmp_path, caplog, kind, method):
+    """A plug-in that raises TryAgainError is asked again; its task is RUNNING then."""
     GATE.clear()
-    config = {"name": method, "topic": method, "raises": f"outage in {method}"}
-    if method == "poll":
-        config["connector.class"] = "connect_kit.MoodySource"
-    else:
-        config |= {"connector.class": "connect_kit.MoodySink", "topics": method}
+    name = f"{kind}-{method}"
+    config = {"name": name, "topic": name, "raises": f"outage in {method}"}
+    config["connector.class"] = f"connect_kit.{kind}"
+    if kind == "MoodySink":
+        config["topics"] = name
         with Producer(broker.bootstrap_servers) as producer:
-            producer.send(method, b"1")
+            producer.send(name, b"1")
     with standalone(broker, tmp_path) as worker:
         worker.create(config)
-        said = f"{method}-0: {method} is tried again: "
+        said = f"{name}-0: {method} is tried again: "
         wait_until(lambda: caplog.text.count(said) > 1, "two attempts")
         GATE.set()
 
-        if method == "poll":
-            broker.wait_for_records(method, 3)
+        if kind == "MoodySource":
+            broker.wait_for_records(name, 3)
         else:
-            wait_until(lambda: MoodySink.got.get(method) == ["1"], "the record")
-        assert state_of(worker, method) == ("RUNNING", "RUNNING")
+            wait_until(lambda: MoodySink.got.get(name) == ["1"], "the record")
+        assert state_of(worker, name) == ("RUNNING", "RUNNING")
+
+
+@pytest.mark.parametrize(("kind", "method"), OUTAGES)
+def test_task_is_stopped_in_an_outage(broker, tmp_path, caplog, kind, method):
+    """It ends between two attempts, and has not failed."""
+    GATE.clear()
+    name = f"stopped-{kind}-{method}"
+    config = {"name": name, "topic": name, "raises": f"outage in {method}"}
+    config["connector.class"] = f"connect_kit.{kind}"
+    if kind == "MoodySink":
+        config["topics"] = name
+        with Producer(broker.bootstrap_servers) as producer:
+            producer.send(name, b"1")
+    with standalone(broker, tmp_path) as worker:
+        worker.create(config)
+        said = f"{name}-0: {method} is tried again: "
+        wait_until(lambda: said in caplog.text, "an attempt")
+
+    assert f"Task {name}-0 failed" not in caplog.text
