@@ -265,8 +265,8 @@ def test_ids_of_outputs_are_there_whole_or_as_they_were(broker, tmp_path, monkey
         raise OSError(errno.ENOSPC, "no room")
 
     delete_outputs(servers, pipeline)
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="no room"):
-        patch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no room"):
         create_topics(servers, pipeline, tmp_path)
 
     assert (tmp_path / OUTPUT_IDS).read_bytes() == before
