@@ -65,6 +65,10 @@ COMMITS_LOOKED_AT = 200
 table of a version that did not keep that."""
 
 
+NO_PARTITIONS: Final = ("binary", "struct", "array", "map")
+"""The types whose values come back from the text of a partition as others, or not at all."""
+
+
 class DeltaHome:
     """A Delta table that loads and sinks write to; it is made when it is prepared."""
 
@@ -86,6 +90,12 @@ class DeltaHome:
             if each.name not in known.names:
                 for name, kind in parts_of(each.name, each.dataType):
                     check_part(f"table {self.place.uri}", name, kind)
+        for each in schema.fields:
+            if each.name in partition_by and each.dataType.typeName() in NO_PARTITIONS:
+                raise self._refused(
+                    f"cannot be partitioned by {each.name}, a {each.dataType.simpleString()}: "
+                    "values of partitions are kept as text"
+                )
         wanted = Schema.from_json(_nullable(schema).json())
         DeltaTable.create(
             self.place.uri,

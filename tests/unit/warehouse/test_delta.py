@@ -85,6 +85,22 @@ def test_load_that_has_committed_survives_a_loss_of_power(tmp_path, monkeypatch)
     assert offsets(home) == {0: [0, 1, 2, 3, 4], 1: []}
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [BinaryType(), ArrayType(StringType()), MapType(StringType(), LongType()), COLUMNS],
+    ids=lambda kind: kind.typeName(),
+)
+def test_table_is_not_partitioned_by_what_no_text_can_be(tmp_path, kind):
+    """Bytes would come back as the text that Python shows of them."""
+    home = DeltaHome(Place.of(tmp_path / "table"))
+    schema = StructType([StructField("n", LongType()), StructField("part", kind)])
+
+    with pytest.raises(WarehouseError, match="cannot be partitioned by part, a "):
+        home.prepare(schema, ("part",))
+
+    assert not (tmp_path / "table").exists()
+
+
 def test_topic_of_another_id_is_known_as_another(home):
     """Ids are kept beside the offsets, for each name; where none was kept nothing is claimed."""
     load = load_of(1, {P0: 0}, {P0: 3})
