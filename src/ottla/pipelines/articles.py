@@ -40,7 +40,7 @@ def clean(articles: DataFrame, late: str) -> DataFrame:
     """Articles with one address each, text without markup, and tags; each address only once."""
     text = F.concat_ws(" ", _plain("title"), _plain("body"))
     words = F.split(F.lower(text), r"[^\p{L}\p{N}]+")
-    cleaned = articles.where(F.col("url").isNotNull() & F.col("time").isNotNull()).select(
+    cleaned = articles.select(
         _address().alias("url"),
         _plain("title").alias("title"),
         F.substring(_plain("body"), 1, EXCERPT_LENGTH).alias("excerpt"),
@@ -134,12 +134,21 @@ PIPELINE = Pipeline(
     name="articles",
     summary="Clean articles, and recommend them to readers: stages with a topic between each.",
     inputs=(
-        Input(ARTICLES, "url string, title string, body string, time timestamp"),
+        Input(
+            ARTICLES,
+            "url string, title string, body string, time timestamp",
+            needed=("url", "time"),
+        ),
         Input(
             CLEAN,
             "url string, title string, excerpt string, tags array<string>, time timestamp",
         ),
-        Input(READERS, "reader string, interests array<string>", is_table=True),
+        Input(
+            READERS,
+            "reader string, interests array<string>",
+            is_table=True,
+            needed=("reader", "interests"),
+        ),
     ),
     outputs=(
         Output(CLEAN, key=("url",)),

@@ -25,7 +25,7 @@ from ottla.pipelines.pipeline import (
     event,
 )
 from ottla.pipelines.plots import bars_plot
-from ottla.pipelines.records import NO_OBJECT, TABLE_ORDER, within_years
+from ottla.pipelines.records import NO_OBJECT, TABLE_ORDER, total, within_years
 from ottla.spark.source import RECORD_ORDER
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def by_city(table: DataFrame) -> DataFrame:
     """A report that a table answers and a topic does not."""
     return (
         table.groupBy("city")
-        .agg(F.count("*").alias("customers"), F.sum("balance").alias("balance"))
+        .agg(F.count("*").alias("customers"), total("balance").alias("balance"))
         .orderBy(F.desc("balance"), "city")
     )
 

@@ -24,7 +24,7 @@ from ottla.pipelines.pipeline import (
     moments,
 )
 from ottla.pipelines.plots import lines_plot
-from ottla.pipelines.records import once_within
+from ottla.pipelines.records import once_within, total
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -39,7 +39,7 @@ def state(events: DataFrame) -> DataFrame:
     """Each account: its balance, whether it is open, and the version of its newest event."""
     newest = F.max_by("kind", "version")
     return events.groupBy("account").agg(
-        F.sum(_change()).alias("balance"),
+        total(_change()).alias("balance"),
         F.when(newest == "closed", "closed").otherwise("open").alias("status"),
         F.max("version").alias("version"),
         F.max("time").alias("time"),
@@ -81,14 +81,15 @@ def balance_over_time(events: DataFrame, steps: int) -> DataFrame:
     until = moments.join(history, F.col("time") <= F.col("moment"))
     return (
         until.groupBy("moment")
-        .agg(F.count_distinct("account").alias("accounts"), F.sum(_change()).alias("balance"))
+        .agg(F.count_distinct("account").alias("accounts"), total(_change()).alias("balance"))
         .orderBy("moment")
     )
 
 
 def _change() -> Column:
-    """The amount by which an event changes the balance."""
-    return F.when(F.col("kind") == "withdrawn", -F.col("amount")).otherwise(F.col("amount"))
+    """The amount by which an event changes the balance; the least bigint has no opposite in it."""
+    amount = F.col("amount").cast("decimal(20, 0)")
+    return F.when(F.col("kind") == "withdrawn", -amount).otherwise(amount)
 
 
 EVENTS, STATES = "account-events", "account-states"
@@ -139,7 +140,11 @@ PIPELINE = Pipeline(
     name="event_sourcing",
     summary="Make the state of accounts of their events, now and at any moment before.",
     inputs=(
-        Input(EVENTS, "account string, version int, kind string, amount bigint, time timestamp"),
+        Input(
+            EVENTS,
+            "account string, version int, kind string, amount bigint, time timestamp",
+            needed=(*NAME, "time"),
+        ),
     ),
     outputs=(Output(STATES, key=("account",), identity=("account",), mode="update"),),
     build=build,

@@ -300,7 +300,13 @@ def _plot(table: ResultTable, parameters: Parameters) -> str:
 PIPELINE = Pipeline(
     name="monitoring",
     summary="Aggregate the metrics of hosts per minute, and alert once for each incident.",
-    inputs=(Input(METRICS, "host string, metric string, value double, time timestamp"),),
+    inputs=(
+        Input(
+            METRICS,
+            "host string, metric string, value double, time timestamp",
+            needed=("host", "metric", "value", "time"),
+        ),
+    ),
     outputs=(
         Output(PER_MINUTE, key=("host",), identity=("host", "metric", "minute"), mode="update"),
         Output(ALERTS, key=("host",)),

@@ -116,8 +116,17 @@ PIPELINE = Pipeline(
     name="news_feed",
     summary="Fan the activities of people out to the feeds of those who follow them.",
     inputs=(
-        Input(ACTIVITIES, "actor string, verb string, object string, time timestamp"),
-        Input(FOLLOWS, "follower string, actor string, since timestamp", is_table=True),
+        Input(
+            ACTIVITIES,
+            "actor string, verb string, object string, time timestamp",
+            needed=("actor", "time"),
+        ),
+        Input(
+            FOLLOWS,
+            "follower string, actor string, since timestamp",
+            is_table=True,
+            needed=("follower", "actor", "since"),
+        ),
     ),
     outputs=(Output(FEED, key=("follower",)),),
     build=build,

@@ -76,7 +76,8 @@ class Input:
     A table is not a stream: it is the newest value of every key when a run begins. Its topic is
     compacted, as are others that say so. Of records as they are, `left_out` gives the reason why
     one cannot be used, and null for the others. `key` are the columns that become the key of a
-    record where rows of a file are published.
+    record where rows of a file are published. A record without one of the columns `needed` is left
+    out, as one that does not fit the schema is.
     """
 
     topic: str
@@ -86,6 +87,7 @@ class Input:
     is_compacted: bool = False
     left_out: Callable[[], Column] | None = None
     key: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +216,18 @@ class Pipeline:
         return made
 
     def with_parameters(self, changes: Parameters) -> Parameters:
-        """The parameters of a run; raises ValueError for one that does not exist."""
-        for name in changes:
+        """The parameters of a run.
+
+        Raises ValueError for one that does not exist, or is not of the kind of its default.
+        """
+        for name, value in changes.items():
             if name not in self.parameters:
                 known = ", ".join(self.parameters) or "it has none"
                 raise ValueError(f"{self.name} has no parameter '{name}' (there is: {known})")
+            default = self.parameters[name]
+            for kind, form in PARAMETER_KINDS.items():
+                if form.fullmatch(default) and not form.fullmatch(value.strip()):
+                    raise ValueError(f"{name}={value}: must be {kind}, such as {default}")
         return {**self.parameters, **changes}
 
 
@@ -279,6 +288,11 @@ PIPELINES: Final = (
 )
 
 
+UNIT = "(?:(?:micro|milli)?second|minute|hour|day|week)s?"
+INTERVAL: Final = re.compile(rf"(?:interval +)?[0-9]+(?:\.[0-9]+)? +{UNIT}(?: +[0-9]+ +{UNIT})*")
+"""A length of time as Spark reads it."""
+PARAMETER_KINDS: Final = {"a whole number": re.compile(r"-?[0-9]+"), "a length of time": INTERVAL}
+"""What a parameter is by its default; others are any text."""
 ENTRY_POINTS: Final = "ottla.pipelines"
 """The group in which a package names its pipelines: `orders = "shop.orders:PIPELINE"`."""
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -404,6 +418,12 @@ def _checked(pipeline: Pipeline, place: str) -> Pipeline:
                 f"{place}: a section cannot be named '{name}': a folder has its name, which is a "
                 "word without blanks that is there once"
             )
+    for source in pipeline.inputs:
+        for column in source.needed:
+            if column not in columns_of(source.schema):
+                raise PipelineError(
+                    f"{place}: its input {source.topic} needs '{column}', which is no column of it"
+                )
     topics = {each.topic for each in pipeline.fed_topics}
     for topic, sample in pipeline.samples.items():
         if topic not in topics:

@@ -80,7 +80,7 @@ def sample(request: FeedRequest) -> Iterator[Event]:
 PIPELINE = Pipeline(
     name="profile_visits",
     summary="Count the visits of each member's profile, all of a member in one partition.",
-    inputs=(Input(VISITS, "member string, visitor string, time timestamp"),),
+    inputs=(Input(VISITS, "member string, visitor string, time timestamp", needed=("member",)),),
     outputs=(Output(COUNTS, key=("member",), identity=("member",), mode="update"),),
     build=build,
     feeds={"sample": sample},

@@ -139,7 +139,13 @@ BY_SCORE = top_rows_plot("item", "score", "score")
 PIPELINE = Pipeline(
     name="ranking",
     summary="Rank items by views, click-throughs and votes, hour by hour and in all.",
-    inputs=(Input(INTERACTIONS, "item string, kind string, user string, time timestamp"),),
+    inputs=(
+        Input(
+            INTERACTIONS,
+            "item string, kind string, user string, time timestamp",
+            needed=("item", "time"),
+        ),
+    ),
     outputs=(Output(COUNTS, key=("item",), identity=("item", "hour"), mode="update"),),
     build=build,
     feeds={"sample": sample, "log": from_log},

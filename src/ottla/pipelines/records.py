@@ -46,9 +46,9 @@ def observed(records: DataFrame, source: Input) -> DataFrame:
         return _counted(records, source, {"malformed": malformed})
     if not source.schema:
         return _counted(records, source, {"malformed": F.lit(0)})
-    reasons = reasons_of(source.schema)
+    reasons = reasons_of(source)
     parsed = _parsed(records, source.schema, *records.columns)
-    numbered = parsed.withColumn(REASON, _reason_number(source.schema, reasons)).drop(OBJECT)
+    numbered = parsed.withColumn(REASON, _reason_number(source, reasons)).drop(OBJECT)
     counts = {name: F.count_if(F.col(REASON) == n) for n, name in enumerate(reasons)}
     malformed = F.count_if(F.col(REASON).isNotNull())
     return _counted(numbered, source, {"malformed": malformed, **counts}).drop(REASON)
@@ -59,26 +59,27 @@ def _counted(records: DataFrame, source: Input, counts: Mapping[str, Column]) ->
     return records.observe(source.topic, F.count("*").alias("rows"), *named)
 
 
-def reasons_of(schema: str) -> list[str]:
-    """Why a record is no row of the schema, the reasons that come first standing first."""
-    misfits = (f"{name} is no {kind}" for name, kind in columns_of(schema).items())
-    return [NO_VALUE, NO_OBJECT, *misfits, FAR_TIME, MISFIT]
+def reasons_of(source: Input) -> list[str]:
+    """Why a record is no row of an input, the reasons that come first standing first."""
+    misfits = (f"{name} is no {kind}" for name, kind in columns_of(source.schema).items())
+    missing = (f"{name} is missing" for name in source.needed)
+    return [NO_VALUE, NO_OBJECT, *misfits, FAR_TIME, *missing, MISFIT]
 
 
-def _reason_number(schema: str, reasons: Sequence[str]) -> Column:
+def _reason_number(source: Input, reasons: Sequence[str]) -> Column:
     """The number of the reason for leaving a parsed record out; null for one that is a row."""
     text = F.make_valid_utf8(F.col("value").cast("string"))
     # Only records with a problem are parsed once more, field by field.
     found, given = F.col(OBJECT), F.from_json(text, "map<string, string>")
-    problem = _problem(schema)
+    problem = _problem(source.schema, source.needed)
     first = F.when(F.col("value").isNull(), reasons.index(NO_VALUE)).when(
         given.isNull(), reasons.index(NO_OBJECT)
     )
-    for number, name in enumerate(columns_of(schema), reasons.index(NO_OBJECT) + 1):
+    for number, name in enumerate(columns_of(source.schema), reasons.index(NO_OBJECT) + 1):
         first = first.when(given[name].isNotNull() & found[name].isNull(), number)
-    is_far = problem == FAR_TIME
-    first = first.when(is_far, reasons.index(FAR_TIME)).otherwise(reasons.index(MISFIT))
-    return F.when(problem.isNotNull(), first)
+    for number in range(reasons.index(FAR_TIME), reasons.index(MISFIT)):
+        first = first.when(problem == reasons[number], number)
+    return F.when(problem.isNotNull(), first.otherwise(reasons.index(MISFIT)))
 
 
 def rows_of(records: DataFrame, source: Input) -> DataFrame:
@@ -86,7 +87,7 @@ def rows_of(records: DataFrame, source: Input) -> DataFrame:
     if not source.schema:
         return records
     place = (F.col("partition").alias("_partition"), F.col("offset").alias("_offset"))
-    return _objects(records.select("value", *place), source.schema, PLACE)
+    return _objects(records.select("value", *place), source.schema, PLACE, source.needed)
 
 
 def table_of(records: DataFrame, source: Input) -> DataFrame:
@@ -131,9 +132,11 @@ def result_of(records: DataFrame, output: Output, schema: StructType) -> DataFra
     return rows.select(*schema.names)
 
 
-def _objects(records: DataFrame, ddl: str, others: tuple[str, ...]) -> DataFrame:
+def _objects(
+    records: DataFrame, ddl: str, others: tuple[str, ...], needed: Sequence[str] = ()
+) -> DataFrame:
     """The fields of the objects as columns, and the columns `others` after them."""
-    parsed = _parsed(records, ddl, *others).where(_problem(ddl).isNull())
+    parsed = _parsed(records, ddl, *others).where(_problem(ddl, needed).isNull())
     return parsed.select(f"{OBJECT}.*", *others).drop(PROBLEM)
 
 
@@ -151,7 +154,7 @@ def _parsed(records: DataFrame, ddl: str, *others: str) -> DataFrame:
     return records.select(*others, F.inline(F.array(F.struct(found.alias(OBJECT)))))
 
 
-def _problem(ddl: str) -> Column:
+def _problem(ddl: str, needed: Sequence[str] = ()) -> Column:
     """Why a parsed record is no row; null for one that is a row."""
     found, is_far = F.col(OBJECT), F.lit(False)
     schema = StructType.fromDDL(ddl)
@@ -159,7 +162,8 @@ def _problem(ddl: str) -> Column:
     for each in schema.fields:
         if each.dataType.typeName() in MOMENTS:
             is_far |= ~F.coalesce(within_years(found[each.name]), F.lit(True))
-    return F.when(is_far, FAR_TIME).otherwise(found[PROBLEM])
+    missing = (F.when(found[name].isNull(), f"{name} is missing") for name in needed)
+    return F.when(is_far, FAR_TIME).otherwise(F.coalesce(found[PROBLEM], *missing, F.lit(None)))
 
 
 def within_years(moment: Column) -> Column:
@@ -171,7 +175,22 @@ def unusable(records: DataFrame, source: Input) -> DataFrame:
     """The newest records of a table's keys whose values are no objects of its schema."""
     newest = RECORD_ORDER.newest(records.select("key", "value", *RECORD_ORDER.columns), ["key"])
     parsed = _parsed(newest.where(F.col("value").isNotNull()), source.schema, *newest.columns)
-    return parsed.where(_problem(source.schema).isNotNull()).drop(OBJECT)
+    return parsed.where(_problem(source.schema, source.needed).isNotNull()).drop(OBJECT)
+
+
+def total(numbers: str | Column) -> Column:
+    """The sum of whole numbers, as a bigint; a sum that none can be is the one next to it.
+
+    Spark's own ends the query with an error there, and again at each start.
+    """
+    column = F.col(numbers) if isinstance(numbers, str) else numbers
+    exact = F.sum(column.cast("decimal(20, 0)"))
+    least, greatest = F.lit(-(2**63)), F.lit(2**63 - 1)
+    return (
+        F.when(exact < least, least)
+        .when(exact > greatest, greatest)
+        .otherwise(exact.try_cast("bigint"))
+    )
 
 
 def once_within(rows: DataFrame, names: Sequence[str], late: str) -> DataFrame:

@@ -73,6 +73,7 @@ def _movements(rows: DataFrame, shipped: Column, sold: Column) -> DataFrame:
 SALES, SHIPMENTS = "sales", "shipments"
 REORDERS, PRICES = "reorders", "price-adjustments"
 MOVEMENT = "item string, quantity int, time timestamp"
+MOVED = ("item", "quantity")
 ITEMS = 40
 FIRST_SHIPMENT = 300
 MEAN_PAUSE_S = 1.0
@@ -114,7 +115,10 @@ def _changed(topics: Frames, parameters: Parameters) -> DataFrame:
 PIPELINE = Pipeline(
     name="retail",
     summary="Make reorders and price adjustments of sales and shipments.",
-    inputs=(Input(SALES, MOVEMENT), Input(SHIPMENTS, MOVEMENT)),
+    inputs=(
+        Input(SALES, MOVEMENT, needed=MOVED),
+        Input(SHIPMENTS, MOVEMENT, needed=MOVED),
+    ),
     outputs=(
         Output(REORDERS, key=("item",), identity=("item",), mode="update"),
         Output(PRICES, key=("item",), identity=("item",), mode="update"),

@@ -30,6 +30,7 @@ from ottla.pipelines.pipeline import (
     Section,
 )
 from ottla.pipelines.plots import PLOTTED_ROWS, bars_plot, lines_plot, top_rows_plot
+from ottla.pipelines.records import total
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -200,7 +201,7 @@ def _clients() -> Column:
 
 def _totals() -> tuple[Column, Column, Column]:
     # A response without a body has "-" for its size, and no bytes.
-    return _requests(), F.coalesce(F.sum("bytes"), F.lit(0)).alias("bytes"), _clients()
+    return _requests(), F.coalesce(total("bytes"), F.lit(0)).alias("bytes"), _clients()
 
 
 LINES, EVENTS, DEAD_LETTERS = "web-traffic", "web-traffic-events", "web-traffic.dead-letter"

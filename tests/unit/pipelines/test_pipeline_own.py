@@ -97,6 +97,10 @@ def test_pipeline_under_two_names_is_one(write):
         (ONE.format("P", "../up"), "'../up' is no name for a pipeline"),
         (ONE.replace("outputs", "output").format("P", "x"), "cannot be imported: TypeError: "),
         (
+            ONE.format("P", "x").replace('Input("in"', 'Input("in", "n int", needed=("n", "m")'),
+            "its input in needs 'm', which is no column of it",
+        ),
+        (
             ONE.format("P", "x").replace("name=", "samples={'other': 'f'}, name="),
             "a sample is for 'other', no input (there is: in)",
         ),

@@ -9,8 +9,18 @@ import pytest
 from sampled import RECORD, plain_rows
 from table_rows import KeyedTopic
 
+from ottla.pipelines import change_capture, event_sourcing, web_traffic
 from ottla.pipelines.pipeline import Input, Output
-from ottla.pipelines.records import observed, records_of, result_of, rows_of, table_of, unusable
+from ottla.pipelines.records import (
+    FAR_TIME,
+    observed,
+    records_of,
+    result_of,
+    rows_of,
+    table_of,
+    total,
+    unusable,
+)
 from ottla.pipelines.site_traffic import START
 from ottla.streams.records import Source
 from ottla.streams.serdes import Serdes
@@ -49,6 +59,77 @@ def test_times_that_nobody_can_hold_do_not_parse(spark):
 
     assert [row["n"] for row in plain_rows(rows_of(frame, source))] == [1, 4]
     assert sorted(row.key for row in unusable(frame, source).collect()) == [b"1", b"2"]
+
+
+def test_records_without_a_needed_column_are_left_out_by_that_reason(spark):
+    """A window, a join or a name of an event would pass over them, and nobody would know."""
+    source = Input("t", "name string, time timestamp", needed=("name", "time"))
+    values = [
+        b'{"name": "a", "time": "2026-03-02T08:00:00Z"}',
+        b'{"name": "b"}',
+        b'{"name": null, "time": "2026-03-02T08:00:00Z"}',
+        b'{"name": "c", "time": "yesterday"}',
+        b'{"name": "d", "time": "+12026-01-01T10:00:00Z"}',
+        b"{}",
+    ]
+    frame = records(spark, *((b"%d" % n, value) for n, value in enumerate(values)))
+    counted = observed(frame, source)
+    counted.collect()
+    row = counted._jdf.queryExecution().observedMetrics().apply("t")
+    counts = {name: row.getLong(n) for n, name in enumerate(row.schema().fieldNames())}
+
+    assert {name: count for name, count in counts.items() if count} == {
+        "rows": 6,
+        "malformed": 5,
+        "name is missing": 2,
+        "time is missing": 1,
+        "time is no timestamp": 1,
+        FAR_TIME: 1,
+    }
+    assert [row["name"] for row in plain_rows(rows_of(frame, source))] == ["a"]
+    assert sorted(row.key for row in unusable(frame, source).collect()) == [
+        b"%d" % n for n in range(1, 6)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "sum_of_them"),
+    [
+        ([2**63 - 1, 1, -1], 2**63 - 1),
+        ([2**63 - 1, 2**63 - 1, 5], 2**63 - 1),
+        ([-(2**63), -1, -1], -(2**63)),
+        ([None, 3, -4], -1),
+        ([None], None),
+    ],
+)
+def test_total_of_whole_numbers_has_a_greatest_and_a_least(spark, numbers, sum_of_them):
+    """Two numbers of one record each would end a pipeline for good."""
+    frame = spark.createDataFrame([(each,) for each in numbers], "n bigint")
+
+    assert frame.agg(total("n")).first()[0] == sum_of_them
+
+
+LARGE = [
+    (change_capture.by_city, "city string, balance bigint", ["Oslo", 2**63 - 1]),
+    (
+        event_sourcing.state,
+        "account string, version int, kind string, amount bigint, time timestamp",
+        ["a", 1, "withdrawn", -(2**63), START],
+    ),
+    (
+        web_traffic.traffic_per_minute,
+        "problem string, time timestamp, client string, bytes bigint",
+        [None, START, "192.0.2.1", 2**63 - 1],
+    ),
+]
+
+
+@pytest.mark.parametrize(("result", "columns", "row"), LARGE, ids=["balances", "amounts", "bytes"])
+def test_no_number_of_a_record_ends_a_pipeline(spark, result, columns, row):
+    """Spark's own sum, and the opposite of the least number, would at each start."""
+    (found,) = result(spark.createDataFrame([row, row], columns)).collect()
+
+    assert 2**63 - 1 in tuple(found)
 
 
 def test_unusable_rows_of_a_table_are_the_newest_of_their_keys(spark):
