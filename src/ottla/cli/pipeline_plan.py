@@ -5,6 +5,7 @@ Mistakes in the options are errors here, before anything is started.
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from ottla.pipelines.execution import RunOptions, Start
 from ottla.pipelines.pipeline import (
     DEFAULT_EVENTS,
     DEFAULT_RATE,
+    INTERVAL,
     SAMPLE_FEED,
     FeedRequest,
 )
@@ -40,8 +42,16 @@ def plan_of(pipeline: Pipeline, arguments: Namespace) -> Plan:
     for option in ("--trigger", "--rate"):
         if given(arguments, option) and not arguments.continuous:
             raise UsageError(f"{option} goes with --continuous")
-    if arguments.report_every < 1:
-        raise UsageError(f"--report-every {arguments.report_every}: must be at least 1")
+    for option, number in (
+        ("--report-every", arguments.report_every),
+        ("--max-offsets-per-trigger", arguments.max_offsets_per_trigger),
+    ):
+        if number is not None and number < 1:
+            raise UsageError(f"{option} {number}: must be at least 1")
+    if arguments.rate is not None and not 0 < arguments.rate < inf:
+        raise UsageError(f"--rate {arguments.rate:g}: must be above 0")
+    if arguments.trigger is not None and not INTERVAL.fullmatch(arguments.trigger.strip()):
+        raise UsageError(f"--trigger {arguments.trigger}: must be a length of time: '5 seconds'")
     if arguments.bootstrap_server is not None:
         check_reachable(arguments.bootstrap_server, {})
     folder = Path(arguments.output) / pipeline.name

@@ -123,6 +123,13 @@ def test_options_reach_the_run(tmp_path):
         (("--log", "/no/such.log"), "--log /no/such.log: there is no such file"),
         (("--events", "0"), "--events 0: must be at least 1"),
         (("--report-every", "0"), "--report-every 0: must be at least 1"),
+        (("--max-offsets-per-trigger", "0"), "--max-offsets-per-trigger 0: must be at least 1"),
+        (("--continuous", "--rate", "-5"), "--rate -5: must be above 0"),
+        (("--continuous", "--rate", "nan"), "--rate nan: must be above 0"),
+        (("--continuous", "--trigger", "soon"), "--trigger soon: must be a length of time"),
+        (("--continuous", "--trigger", "1 month"), "--trigger 1 month: must be a length of time"),
+        (("--param", "late=noon"), "--param: late=noon: must be a length of time, such as 10 min"),
+        (("--param", "late=10"), "--param: late=10: must be a length of time, such as 10 minutes"),
     ],
 )
 def test_wrong_options_are_told(tmp_path, words, said):
@@ -131,6 +138,26 @@ def test_wrong_options_are_told(tmp_path, words, said):
         plan(tmp_path, *words)
 
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("late", ["90 seconds", "1 hour 30 minutes", "0.5 days", "interval 1 week"])
+def test_lengths_of_time_are_as_spark_reads_them(tmp_path, late):
+    """With their units; a number alone is none."""
+    options = ("--param", f"late={late}", "--continuous", "--trigger", late)
+
+    assert plan(tmp_path, *options).options.parameters == {"late": late}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_parameter_has_a_value_of_the_kind_of_its_default(name):
+    """A word for a number would end a run on Spark, without its name."""
+    pipeline = load_pipeline(name)
+    wrong = {key: f"{value}x" for key, value in pipeline.parameters.items() if value[:1].isdigit()}
+
+    assert pipeline.with_parameters(pipeline.parameters) == pipeline.parameters
+    for key, value in wrong.items():
+        with pytest.raises(ValueError, match=f"{key}={value}: must be a "):
+            pipeline.with_parameters({key: value})
 
 
 @pytest.mark.parametrize(
