@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from math import inf
+from operator import index
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from ottla.clients.admin.admin import Admin
@@ -131,7 +132,7 @@ def _ranges(
     with Admin(AdminConfig.known_of(settings)) as admin:
         described = admin.describe_topics([topic])[topic]
         count = len(described.partitions)
-        numbers = range(count) if partitions is None else sorted(set(partitions))
+        numbers = range(count) if partitions is None else _numbers(partitions)
         for number in numbers:
             if not 0 <= number < count:
                 raise ValueError(f"partition {number} of topic {topic}, which has {count}")
@@ -146,6 +147,15 @@ def _ranges(
         ends = _offsets(end, "end", latest, lookup)
     ranges = {each: (starts[each], min(ends[each], latest[each])) for each in wanted}
     return described.topic_id, ranges
+
+
+def _numbers(partitions: Iterable[int]) -> list[int]:
+    try:
+        return sorted({index(each) for each in partitions})
+    except TypeError:
+        raise ValueError(
+            f"partitions={partitions!r}: must be the numbers of partitions, as a list"
+        ) from None
 
 
 def _offsets(

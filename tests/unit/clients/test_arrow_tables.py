@@ -130,6 +130,8 @@ def test_range_is_given_by_places(broker, place, expected):
         ({"end": {0: "x", 1: 1}}, "end='x'"),
         ({"start": datetime(2026, 1, 1)}, "a time needs a zone"),
         ({"partitions": [2]}, "partition 2 of topic pages, which has 2"),
+        ({"partitions": 0}, "partitions=0: must be the numbers of partitions"),
+        ({"partitions": ["0"]}, r"partitions=\['0'\]: must be the numbers"),
         ({"columns": ["valeu"]}, "column 'valeu': the columns are key, value"),
     ],
 )
