@@ -116,13 +116,13 @@ def check_options(arguments: Namespace) -> None:
     """Raise UsageError for an option that the action does not have."""
     action = arguments.action
     check_action(arguments, action, NEEDS, TAKES)
-    for option in (
-        *("--max-records", "--min-tasks", "--every", "--compact-every"),
-        *("--limit", "--target-size"),
+    for option, least in (
+        *((each, 1) for each in ("--max-records", "--min-tasks", "--every", "--compact-every")),
+        *(("--limit", 1), ("--target-size", 1), ("--retain-hours", 0), ("--at-version", 0)),
     ):
         number = getattr(arguments, option.lstrip("-").replace("-", "_"))
-        if number is not None and number < 1:
-            raise UsageError(f"{option} {number}: must be at least 1")
+        if number is not None and number < least:
+            raise UsageError(f"{option} {number}: must be at least {least}")
     forbid_with(arguments, "--continuous", ("--once",))
     if arguments.compact_every is not None and arguments.format == "parquet":
         raise UsageError("--compact-every is for Delta tables; plain Parquet stays as it is")

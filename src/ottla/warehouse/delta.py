@@ -36,12 +36,20 @@ if TYPE_CHECKING:
 
 
 def open_delta(place: Place, version: int | None = None) -> DeltaTable:
-    """The table at a place; raises WarehouseError if there is none."""
+    """The table at a place; raises WarehouseError if there is none, or not of this version."""
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
+    options = dict(place.storage_options)
     try:
-        return DeltaTable(place.uri, version=version, storage_options=dict(place.storage_options))
+        table = DeltaTable(place.uri, storage_options=options)
+        if version is None:
+            return table
+        if not 0 <= version <= table.version():
+            raise WarehouseError(
+                f"table {place.uri}: has no version {version} (its newest is {table.version()})"
+            )
+        return DeltaTable(place.uri, version=version, storage_options=options)
     except TableNotFoundError:
         raise WarehouseError(f"table {place.uri}: there is no Delta table") from None
 

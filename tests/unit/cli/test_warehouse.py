@@ -59,6 +59,14 @@ def test_topics_may_be_a_pattern():
         (("compact", "--table", "t", "--topic", "a"), "option --topic cannot be used with compact"),
         ((*LOAD, "--delete"), "option --delete cannot be used with load"),
         ((*LOAD, "--max-records", "0"), "--max-records 0: must be at least 1"),
+        (
+            ("vacuum", "--table", "t", "--retain-hours", "-1"),
+            "--retain-hours -1: must be at least 0",
+        ),
+        (
+            ("query", "--table", "t", "--sql", "SELECT 1", "--at-version", "-1"),
+            "--at-version -1: must be at least 0",
+        ),
         ((*LOAD, "--once", "--continuous"), "--continuous cannot be used with option --once"),
     ],
 )

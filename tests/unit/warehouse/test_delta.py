@@ -558,6 +558,16 @@ def test_history_tells_what_was_loaded(home):
     assert (oldest["version"], oldest["facts"]) == (0, {})
 
 
+@pytest.mark.parametrize("version", [-1, 2, 2**63])
+def test_version_that_there_is_not_is_told(home, version):
+    """With the newest that there is."""
+    do(home, load_of(1, {P0: 0}, {P0: 3}))
+
+    assert open_delta(home.place, 1).version() == 1
+    with pytest.raises(WarehouseError, match=rf"has no version {version} \(its newest is 1\)"):
+        open_delta(home.place, version)
+
+
 def test_place_without_a_table_is_told(tmp_path):
     """A place without a table is reported, and nothing is made there."""
     with pytest.raises(WarehouseError, match="there is no Delta table"):
