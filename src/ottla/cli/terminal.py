@@ -5,6 +5,7 @@ Tests hand in their own streams and clients; the real ones are made when first a
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import select
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TextIO
 
 from ottla.cli.command_error import CommandError
@@ -43,6 +45,8 @@ ACTING: Final = re.compile(
 """Characters on which a terminal acts, that turn text round, or that cannot be written. Ottla's own
 sequences for bold, faint and cyan letters are none of them."""
 CLEAR_LINE = "\r\x1b[K"
+STANDARD_ERRORS: Final = ("strict", "surrogateescape")
+"""How Python's own streams take what cannot be encoded, unless PYTHONIOENCODING says otherwise."""
 
 
 class Clients:
@@ -88,13 +92,30 @@ def harmless(text: str) -> str:
     return ACTING.sub(lambda found: escape_of(found[0]), text)
 
 
+def escaped(error: UnicodeError) -> tuple[str, int]:
+    """An error handler of codecs: as JSON escapes it, so that a line of JSON stays one."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex(" ", 2)
+    return "".join(f"\\u{unit}" for unit in units.split()), error.end
+
+
+codecs.register_error("ottla.escaped", escaped)
+
+
 def standard(name: str) -> TextIO:
-    """A standard stream of Python; one to nowhere in place of one that the caller has closed."""
+    """A standard stream of Python; one to nowhere in place of one that the caller has closed.
+
+    Characters that the locale's encoding does not have are escaped on standard output, as Python
+    escapes them on standard error.
+    """
     if getattr(sys, name) is None:
         mode = "r" if name == "stdin" else "w"
         nowhere = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115 - until the process ends
         setattr(sys, name, nowhere)
     stream: TextIO = getattr(sys, name)
+    if name == "stdout" and isinstance(stream, TextIOWrapper) and stream.errors in STANDARD_ERRORS:
+        stream.reconfigure(errors="ottla.escaped")
     return stream
 
 

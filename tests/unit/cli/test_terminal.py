@@ -1,9 +1,11 @@
 """Addresses, and the check that somebody listens there."""
 
+import json
 import os
 import socket
+import sys
 import threading
-from io import StringIO
+from io import BytesIO, StringIO, TextIOWrapper
 
 import pytest
 
@@ -166,3 +168,28 @@ def test_names_of_clients_do_not_act_on_the_terminal(name, shown):
 
     assert out.getvalue() == f"group {shown}\n"
     assert err.getvalue() == f"Error: {shown}\n"
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "iso8859-15", "euc_jp", "utf-8"])
+def test_locale_without_the_letters_of_a_record_gets_escapes(monkeypatch, encoding, errors):
+    """What standard output cannot encode is escaped as in JSON, whose lines stay JSON."""
+    texts = ["ünïcödé €", "漢字 🙂", "\U0010ffff"]
+    buffer = BytesIO()
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(buffer, encoding=encoding, errors=errors))
+    terminal = Terminal()
+    terminal.print(json.dumps(texts, ensure_ascii=False))
+    terminal.out.flush()
+
+    assert json.loads(buffer.getvalue().decode(encoding)) == texts
+
+
+def test_choice_of_pythonioencoding_is_kept(monkeypatch):
+    """Who asks for question marks gets them."""
+    buffer = BytesIO()
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(buffer, encoding="ascii", errors="replace"))
+    terminal = Terminal()
+    terminal.print("ü")
+    terminal.out.flush()
+
+    assert buffer.getvalue() == b"?\n"
