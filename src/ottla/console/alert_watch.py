@@ -91,11 +91,18 @@ class AlertWatch:
         self._cluster.part(Webhook).put(changed, now_ms)
 
     async def _behind(self, limit: int) -> list[AlertFinding]:
-        return rules.behind(self._cluster.part(LagCollector).groups.values(), limit)
+        return rules.behind(self._collector().groups.values(), limit)
 
     async def _stuck(self, limit: int) -> list[AlertFinding]:
-        collector = self._cluster.part(LagCollector)
+        collector = self._collector()
         return rules.stuck(collector.groups, collector.history, limit)
+
+    def _collector(self) -> LagCollector:
+        """The collector of lag; raises the error of its newest look, if that has failed."""
+        collector = self._cluster.part(LagCollector)
+        if collector.failure is not None:
+            raise collector.failure
+        return collector
 
     async def _partitions(self, _limit: int) -> list[AlertFinding]:
         return rules.partitions(await self._cluster.snapshot())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.console.group_pages import looked
+from ottla.console.group_pages import looked, staleness
 from ottla.console.metrics_samples import MetricSamples, labels_of
 from ottla.console.page import ConsolePage, Data, Visit
 from ottla.console.row_window import WINDOW, RowWindow
@@ -87,7 +87,8 @@ async def flow(visit: Visit) -> Data:
     rates.watch(each.name for each in shown)
     led = [TopicPartition(each.name, p) for each in shown for p in each.available]
     producers, not_known = await producers_of(visit, led[:MOST_PARTITIONS])
-    readers = readers_of((await looked(visit)).groups.values())
+    collector = await looked(visit)
+    readers = readers_of(collector.groups.values())
     now_ms = visit.cluster.runtime.clock.now_ms()
     rows = [flow_of(each, producers, readers.get(each.name, []), rates, now_ms) for each in shown]
     return {
@@ -96,6 +97,7 @@ async def flow(visit: Visit) -> Data:
         "clients": client_rates(visit.cluster.part(MetricSamples)),
         "has_metrics": bool(visit.settings.metrics),
         "not_known": not_known,
+        **staleness(collector),
     }
 
 

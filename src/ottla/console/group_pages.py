@@ -109,7 +109,13 @@ async def groups(visit: Visit) -> Data:
     shown = found[window.first : window.first + WINDOW]
     described = await visit.cluster.groups.describe_groups([each.group for each in shown])
     rows = [group_line(collector.history, each, described[each.group]) for each in shown]
-    return {**window.data(len(found), len(every)), "rows": rows}
+    return {**window.data(len(found), len(every)), "rows": rows, **staleness(collector)}
+
+
+def staleness(collector: LagCollector) -> Data:
+    """When the groups were looked at last, and why not since; empty where they were."""
+    failure = collector.failure
+    return {"looked_ms": collector.looked_ms, "failure": failure.message if failure else ""}
 
 
 async def looked(visit: Visit) -> LagCollector:

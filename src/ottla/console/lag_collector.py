@@ -68,6 +68,8 @@ class LagCollector:
         """The groups by id, as far as they have been looked at."""
         self.looked_ms = 0
         """When the last look ended; 0 before the first one."""
+        self.failure: KafkaError | None = None
+        """Why the newest look has failed; then the groups are as of `looked_ms`."""
         self._cluster = cluster
         self._listed: dict[str, GroupListing] = {}
         self._listed_ms: int | None = None
@@ -86,7 +88,9 @@ class LagCollector:
             try:
                 await self.look()
                 took_ms = runtime.clock.monotonic_ms() - began_ms
+                self.failure = None
             except KafkaError as error:
+                self.failure = error
                 logger.info("groups could not be looked at: %s", error.message)
             await pause(runtime.scheduler, self._cluster.pause_ms(took_ms, LOOK_MS))
 

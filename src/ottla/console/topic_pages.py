@@ -15,6 +15,8 @@ from ottla.errors import KafkaError
 from ottla.structs import ConfigSource, TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from ottla.clients.metadata import PartitionInfo
     from ottla.clients.topic_offsets import ListOffsetsResult
 
@@ -23,6 +25,7 @@ MOST_ASKED: Final = 6_000
 """Look-ups in time indexes that one page may cost: fewer buckets where a topic is wide."""
 SHOWN_PARTITIONS: Final = 500
 LEAST_SPAN_MS: Final = 60_000
+NO_LEADER_NOW: Final = "it has no leader"
 
 
 class TopicPartitionLine(NamedTuple):
@@ -56,12 +59,9 @@ class SettingLine(NamedTuple):
 async def partitions(visit: Visit) -> Data:
     """Leaders, replicas, offsets and sizes of a topic's partitions."""
     topic = await visit.cluster.topic(str(visit.place["topic"]))
-    shown = dict(list(topic.partitions.items())[:SHOWN_PARTITIONS])
-    led = [TopicPartition(topic.name, each) for each in shown if shown[each].leader >= 0]
+    led = [TopicPartition(topic.name, each) for each in topic.available]
     starts, ends, sizes = await asyncio.gather(
-        visit.cluster.starts(led),
-        visit.cluster.ends(led),
-        partition_sizes(visit.cluster, [topic._replace(partitions=shown)]),
+        visit.cluster.starts(led), visit.cluster.ends(led), partition_sizes(visit.cluster, [topic])
     )
     lines = [
         line_of(
@@ -70,17 +70,26 @@ async def partitions(visit: Visit) -> Data:
             ends.get(TopicPartition(topic.name, number)),
             sizes.get((TopicPartition(topic.name, number), info.leader)),
         )
-        for number, info in shown.items()
+        for number, info in topic.partitions.items()
     ]
-    total = sum(each.records or 0 for each in lines)
-    lines = [each._replace(share=(each.records or 0) / total if total else 0.0) for each in lines]
+    known = sum(each.records or 0 for each in lines)
+    shown = [
+        each._replace(share=(each.records or 0) / known if known else 0.0)
+        for each in lines[:SHOWN_PARTITIONS]
+    ]
     return {
         "topic": topic.name,
-        "partitions": lines,
-        "count": len(topic.partitions),
-        "records": total,
-        "bytes": sum(each.bytes or 0 for each in lines),
+        "partitions": shown,
+        "count": len(lines),
+        "records": total([each.records for each in lines]),
+        "bytes": total([each.bytes for each in lines]),
     }
+
+
+def total(numbers: Sequence[int | None]) -> int | None:
+    """The sum; None where one of the numbers could not be found out."""
+    known = [each for each in numbers if each is not None]
+    return sum(known) if len(known) == len(numbers) else None
 
 
 def line_of(
@@ -140,7 +149,15 @@ async def timeline(visit: Visit) -> Data:
     moments = [low + (high - low) * each // buckets for each in range(buckets + 1)]
     ends = await visit.cluster.ends(led)
     asked = [visit.cluster.offsets_at(dict.fromkeys(led, each)) for each in moments]
-    sums = [_sum(answer, ends) for answer in await asyncio.gather(*asked)]
+    answers = await asyncio.gather(*asked)
+    errors = {
+        each.partition: found.message
+        for answer in (*answers, ends)
+        for each, found in answer.items()
+        if isinstance(found, KafkaError)
+    }
+    errors |= dict.fromkeys(topic.partitions.keys() - topic.available, NO_LEADER_NOW)
+    sums = [_sum(answer, ends, errors) for answer in answers]
     counts = [max(0, after - before) for before, after in pairwise(sums)]
     return {
         "topic": topic.name,
@@ -150,19 +167,20 @@ async def timeline(visit: Visit) -> Data:
         "moments": moments[:-1],
         "counts": counts,
         "total": sum(counts),
+        "errors": {str(each): errors[each] for each in sorted(errors)},
         "query": {"from": visit.query.get("from", ""), "to": visit.query.get("to", "")},
     }
 
 
-def _sum(answer: dict[TopicPartition, Any], ends: dict[TopicPartition, Any]) -> int:
-    """The offsets at a moment, of all partitions together; that of the end where none is later."""
-    total = 0
-    for each, found in answer.items():
-        end = ends[each]
-        if isinstance(found, KafkaError) or isinstance(end, KafkaError):
-            continue
-        total += end.offset if found.offset < 0 else found.offset
-    return total
+def _sum(
+    answer: dict[TopicPartition, Any], ends: dict[TopicPartition, Any], errors: Mapping[int, str]
+) -> int:
+    """The offsets at a moment, of all partitions without an error together; that of the end where
+    none is later."""
+    known = {each: found for each, found in answer.items() if each.partition not in errors}
+    return sum(
+        ends[each].offset if found.offset < 0 else found.offset for each, found in known.items()
+    )
 
 
 PARTS_OF_TOPICS: Final = (

@@ -9,6 +9,8 @@ from lag_world import LagWorld
 from ottla.console import alert_watch
 from ottla.console.alert_rules import DiskSample
 from ottla.console.alert_watch import AlertWatch
+from ottla.console.lag_collector import LagCollector
+from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import replace
 
 
@@ -44,6 +46,17 @@ def test_topic_that_is_gone_has_no_letters(world: LagWorld):
     world.pass_s(60)
     world.run(watch.look())
     assert ("dead-letters", "gone.dlq") not in watch.book.firing
+
+
+def test_lag_that_is_not_looked_at_decides_nothing(world: LagWorld):
+    """While no broker answers the rules of groups say so, and their alerts stay as they are."""
+    watch, collector = AlertWatch(world.cluster), world.cluster.part(LagCollector)
+    collector.failure = KafkaError(ErrorCode.NETWORK_EXCEPTION, "no broker answers")
+    world.run(watch.look())
+    assert watch.failures == dict.fromkeys(("behind", "stuck"), "no broker answers")
+    collector.failure = None
+    world.run(watch.look())
+    assert watch.failures == {}
 
 
 def test_rule_may_be_off_and_disks_are_seen(world: LagWorld, monkeypatch):

@@ -14,6 +14,8 @@ from visitor import Visitor, visit
 from ottla.clients.admin.descriptions import GroupListing
 from ottla.clients.admin.groups import GroupAdmin
 from ottla.console.group_pages import PlotPoint, carried, heat, thinned, trend_per_s
+from ottla.console.lag_collector import LagCollector
+from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -38,6 +40,23 @@ def late(world: LagWorld) -> LagWorld:
     world.admin.delete_topics(["late", "finished"])
     left = {"late/er", "done"} & {each.group_id for each in world.admin.list_groups()}
     world.admin.delete_groups(left)
+
+
+@pytest.mark.parametrize("path", ["/groups", "/flow"])
+def test_groups_that_were_not_looked_at_again_are_not_live(late, path):
+    """The page says since when, and why; once they were looked at, it does not."""
+
+    async def walk(visitor: Visitor) -> None:
+        first = (await visitor.get(f"{path}.json")).json
+        assert (first["failure"], first["looked_ms"] > 0) == ("", True)
+        assert "not looked at since" not in (await visitor.get(path)).text
+        collector = visitor.app.cluster.part(LagCollector)
+        collector.failure = KafkaError(ErrorCode.NETWORK_EXCEPTION, "no broker answers")
+        then = (await visitor.get(f"{path}.json")).json
+        assert (then["failure"], then["looked_ms"]) == ("no broker answers", first["looked_ms"])
+        assert "not looked at since: no broker answers" in (await visitor.get(path)).text
+
+    visit(late.servers, walk)
 
 
 def test_list_has_groups_with_most_lag_first(late):

@@ -10,9 +10,14 @@ from ottla.console import lag_collector
 from ottla.console.group_look import lag_of, observations_since
 from ottla.console.lag_causes import explain
 from ottla.console.lag_collector import LagCollector
+from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.list_offsets import ListOffsetsRequest
 from ottla.protocol.offsets import OffsetFetchRequest
 from ottla.structs import TopicPartition
+
+
+class Enough(Exception):
+    """Ends a collector that would go on for ever."""
 
 
 @pytest.fixture
@@ -176,9 +181,6 @@ def test_collector_waits_a_hundred_times_as_long_as_it_took(world, collector, mo
     """Brokers spend at most 1 % on it; a look that fails is tried again."""
     waits: list[int] = []
 
-    class Enough(Exception):
-        pass
-
     async def pause(_scheduler: object, ms: int) -> None:
         waits.append(ms)
         if len(waits) == 2:
@@ -195,6 +197,27 @@ def test_collector_waits_a_hundred_times_as_long_as_it_took(world, collector, mo
         world.run(collector.run())
 
     assert waits == [10_000, 20_000]
+
+
+def test_failure_of_a_look_is_kept_until_one_succeeds(world, collector, monkeypatch):
+    """The groups are those of an earlier look until then."""
+
+    async def look() -> None:
+        if not seen:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "no broker answers")
+
+    async def pause(*_) -> None:
+        seen.append(collector.failure and collector.failure.message)
+        if len(seen) == 2:
+            raise Enough
+
+    seen = []
+    monkeypatch.setattr(lag_collector, "pause", pause)
+    monkeypatch.setattr(collector, "look", look)
+    with pytest.raises(Enough):
+        world.run(collector.run())
+
+    assert seen == ["no broker answers", None]
 
 
 UNKNOWN = TopicPartition("unknown", 0)
