@@ -50,6 +50,85 @@ class Journeys:
         assert "q=ord" in page.url
         assert page.evaluate("document.activeElement.name") == "q"
 
+    def test_late_answer_to_a_filter_is_not_shown(self, visit):
+        """The answer to what was typed before may come after the one to what is typed now."""
+        page, held = visit("/topics"), []
+
+        def hold(route) -> None:
+            is_first = "q=q&" in route.request.url
+            held.append(route) if is_first else route.continue_()
+
+        status = page.locator("[role=status]")
+        page.route("**/topics?*", hold)
+        page.locator("[data-filter] input[name=q]").fill("q")
+        wait_until(lambda: held, "the first request", meanwhile=lambda: page.wait_for_timeout(10))
+        page.locator("[data-filter] input[name=q]").fill("orders")
+        page.locator("tbody td.name", has_text="orders").wait_for()
+        status.filter(has_text="1 of 6 topics").wait_for()
+        with page.expect_response("**/topics?q=q&*") as late:
+            held[0].continue_()
+        late.value.finished()
+        page.evaluate("new Promise(requestAnimationFrame)")
+        assert page.locator("tbody td.name").all_inner_texts() == ["orders"]
+        page.unroute("**/topics?*")
+
+    def test_key_in_a_filter_is_one_request_also_after_an_hour(self, visit):
+        """The form stays while its list is made new behind it, and does not listen twice."""
+        page = visit("/topics").context.new_page()
+        page.clock.install()
+        page.goto(visit("/topics").url)
+        field = page.locator("[data-filter] input[name=q]")
+        field.press("o")
+        page.clock.run_for(1_000)
+        page.locator("[role=status]", has_text="2 of 6 topics").wait_for()
+        for _ in range(4):
+            with page.expect_response("**/topics?q=o&*") as again:
+                page.clock.run_for(5_000)
+            again.value.finished()
+            page.evaluate("new Promise(requestAnimationFrame)")
+        asked = []
+        page.on("request", lambda request: asked.append(request.url))
+        field.press("r")
+        page.clock.run_for(100)
+        page.locator("[role=status]", has_text="1 of 6 topics").wait_for()
+        assert len([url for url in asked if "/topics?q=or&" in url]) == 1
+        page.close()
+
+    def test_row_that_is_clicked_twice_is_open_once(self, visit):
+        """Also where its record has not come by the second click."""
+        page, held = visit("/t/orders/records"), []
+        page.route("**/t/orders/*/*", lambda route: held.append(route))  # noqa: PLW0108 - playwright marks it
+        cell = page.locator("#records > tr:not(.open)").first.locator("td").nth(4)
+        for _ in range(2):
+            cell.click()
+        wait_until(
+            lambda: len(held) == 2, "both requests", meanwhile=lambda: page.wait_for_timeout(10)
+        )
+        for route in held:
+            with page.expect_response(route.request.url) as answer:
+                route.continue_()
+            answer.value.finished()
+        page.locator("#records .open pre.data").first.wait_for()
+        page.evaluate("new Promise(requestAnimationFrame)")
+        assert page.locator("#records .open").count() == 1
+        page.unroute("**/t/orders/*/*")
+
+    @pytest.mark.wide
+    def test_longest_name_of_a_topic_fits_a_narrow_screen(self, visit, broker):
+        """Nothing of a page is beyond its edge."""
+        name = "x" * 249
+        add_topic(broker.bootstrap_servers, name)
+        wrong = []
+        for path in (f"/t/{name}/records", "/topics", "/flow", "/sql"):
+            page = visit(path)
+            page.set_viewport_size({"width": 390, "height": 900})
+            page.locator("main", has_text=name).wait_for()
+            if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                wrong.append(path)
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.delete_topics([name])
+        assert wrong == []
+
     @pytest.mark.wide
     def test_journey_from_a_search_to_a_record_and_its_key(self, visit):
         """By links alone, as without a script."""

@@ -4,17 +4,18 @@
 (() => {
   const find = (selector, root = document) => root.querySelector(selector);
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
-  let isPaused = false;
+  let isPaused = false, asked = 0;
 
-  // Puts the new #live of a page in place of the old one; the focus and the open details stay.
+  // Puts the new #live of a page in place of the old one; the focus and the open details stay. Of
+  // answers that come late, after another was asked for, nothing is shown.
   async function refresh(address, byItself = {}) {
-    const live = find("#live");
+    const live = find("#live"), mine = ++asked;
     const answer = await fetch(address, { headers: { Accept: "text/html", ...byItself } });
     if (answer.status === 401) location.reload(); // the session is over: nothing of it stays
     if (!answer.ok) throw new Error(answer.statusText || `status ${answer.status}`);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const fresh = find("#live", page);
-    if (!fresh || !live) return;
+    if (!fresh || !live || mine !== asked) return;
     if (live.contains(document.activeElement) && document.activeElement !== document.body) {
       replaceParts(live, fresh);
     } else {
@@ -66,14 +67,14 @@
 
   // Lists are filtered while one types.
   function begin(root) {
-    all("form[data-filter]", root).forEach((form) => {
-      let timer, turn = 0;
+    all("form[data-filter]:not([data-begun])", root).forEach((form) => {
+      form.dataset.begun = ""; // one that is typed in stays when the rest is new
+      let timer;
       const run = async () => {
-        const mine = ++turn;
         const query = new URLSearchParams([...new FormData(form)].filter(([, text]) => text));
         const address = `${form.getAttribute("action")}?${query}`;
         history.replaceState(null, "", address);
-        try { if (mine === turn) await refresh(address); } catch { form.submit(); }
+        try { await refresh(address); } catch { form.submit(); }
       };
       form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(run, 50); });
       form.addEventListener("submit", (event) => { event.preventDefault(); run(); });
@@ -170,7 +171,7 @@
       const answer = await fetch(find("a", row).href, { headers: { Accept: "text/html" } });
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const body = find("#live", page);
-      if (!body) return;
+      if (!body || row.nextElementSibling?.classList.contains("open")) return; // another click was sooner
       const open = document.createElement("tr"), cell = document.createElement("td");
       open.className = "open";
       cell.colSpan = row.cells.length;
