@@ -78,8 +78,9 @@ def moment(ms: int | None) -> Markup:
     there = datetime.fromtimestamp(ms / 1000, UTC)
     text = f"{there:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03}Z"
     local = there.astimezone()
-    return Markup('<time datetime="{}" title="{}"><span>{}</span> {}</time>').format(
-        text, text, f"{local:%Y-%m-%d}", f"{local:%H:%M:%S}.{ms % 1000:03}"
+    day = "today" if local.date() == datetime.now().astimezone().date() else ""
+    return Markup('<time datetime="{}" title="{}"><span class="{}">{}</span> {}</time>').format(
+        text, text, day, f"{local:%Y-%m-%d}", f"{local:%H:%M:%S}.{ms % 1000:03}"
     )
 
 

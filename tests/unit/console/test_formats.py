@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from html import unescape
 
 import pytest
@@ -93,3 +94,16 @@ def test_field_of_a_form_gives_its_characters_back():
         field = exactly(text)
         assert unescape(re.sub(r"&#(27);", "\x1b", field)) == text
         assert not ACTING.search(field)
+
+
+def test_day_of_a_moment_is_left_out_where_it_is_today(monkeypatch):
+    """A list of records shows times alone: of another day that would be a wrong one."""
+    now_ms = time.time_ns() // 1_000_000
+    for zone in ("UTC", "Asia/Kathmandu", "America/St_Johns", "Pacific/Kiritimati"):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        assert '<span class="today">' in moment(now_ms)
+        assert '<span class="">' in moment(now_ms - 86_400_000)
+        assert '<span class="">' in moment(now_ms - 365 * 86_400_000)
+    monkeypatch.undo()
+    time.tzset()

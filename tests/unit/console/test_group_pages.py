@@ -69,6 +69,7 @@ def test_list_has_groups_with_most_lag_first(late):
         assert [each["api"] for each in data["asked"]].count("OffsetFetch") == 1
         page = (await visitor.get("/groups")).text
         assert 'href="/group?id=late%2Fer"' in page
+        assert ">not known yet</span>" in page  # since when it is behind, by a first look
         assert (await visitor.get("/groups.json?sort=name")).json["rows"][0]["group"] == "done"
         assert (await visitor.get("/groups.json?q=LATE")).json["found"] == 1
         for wrong in ("sort=colour", "from=-1", f"q={'a' * 300}"):
