@@ -17,6 +17,16 @@ from ottla.pipelines.execution import Batch
 from ottla.pipelines.progress_topic import ProgressTopic
 from ottla.testing import wait_until
 
+NOTE_DRAWN = """
+window.drawn = [];
+const fill = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, ...more) {
+  drawn.push(text);
+  return fill.call(this, text, ...more);
+};
+"""
+"""Keeps the words that are drawn on a canvas."""
+
 
 def records_of_orders(broker) -> int:
     """The offsets that the topic has given."""
@@ -262,6 +272,24 @@ class Journeys:
         page.wait_for_selector("figure.plot canvas")
         assert "4096" in page.inner_text("main .card")
         assert "pin=" in page.url
+
+    @pytest.mark.wide
+    @pytest.mark.parametrize("zone", ["Asia/Kathmandu", "America/St_Johns"])
+    def test_plot_has_the_times_of_its_table_in_every_browser(self, visit, zone):
+        """They are of the console's zone, not of the one where somebody looks."""
+        first = visit("/metrics?q=bytesin")
+        state = first.context.storage_state()
+        context = first.context.browser.new_context(storage_state=state, timezone_id=zone)
+        page = context.new_page()
+        page.add_init_script(NOTE_DRAWN)
+        page.goto(first.url)
+        page.click("main tbody >> text=pin")
+        page.wait_for_selector("figure.plot canvas")
+        drawn = [text[:5] for text in page.evaluate("drawn") if ":" in text]
+        times = [text[11:16] for text in page.locator("figure time").all_text_contents()]
+        context.close()
+        assert drawn
+        assert times[0] <= min(drawn) <= max(drawn) <= times[-1] or times[0] > times[-1]
 
     @pytest.mark.wide
     def test_report_of_a_run_is_in_a_sandbox(self, visit):

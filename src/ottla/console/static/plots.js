@@ -23,12 +23,25 @@
     };
   }
 
+  // The times of a page are of the console's zone, which need not be the browser's: how many
+  // milliseconds it is ahead of UTC says a cell that has a time.
+  function zone() {
+    const time = document.querySelector("tr[data-at] time[datetime]");
+    return time ? Date.parse(`${time.textContent.trim().replace(" ", "T")}Z`) - Date.parse(time.dateTime) : 0;
+  }
+
+  // A date whose local parts are those of that zone.
+  function there(seconds) {
+    const date = new Date(seconds * 1000 + zone());
+    return new Date(date.getTime() + 60000 * date.getTimezoneOffset());
+  }
+
   function times(_, ticks) {
     const days = ticks[ticks.length - 1] - ticks[0] > 36 * 3600;
     const seconds = ticks.length > 1 && ticks[1] - ticks[0] < 60;
     const form = days ? { day: "numeric", month: "short" } : { hour: "2-digit", minute: "2-digit", ...(seconds && { second: "2-digit" }), hourCycle: "h23" };
     const text = new Intl.DateTimeFormat(undefined, form);
-    return ticks.map((each) => text.format(each * 1000));
+    return ticks.map((each) => text.format(there(each)));
   }
 
   function axis(scale, side) {
@@ -45,7 +58,7 @@
     const floor = (_, low, high) => [0, Math.max(high, 1) * 1.05];
     const line = (name, scale, stroke, fill) => ({ label: name, scale, stroke: colour(stroke), fill, width: 1.5, points: { show: false }, spanGaps: true });
     const options = {
-      width: canvas.clientWidth, height: 240, legend: { show: false }, cursor: { y: false },
+      width: canvas.clientWidth, height: 240, tzDate: there, legend: { show: false }, cursor: { y: false },
       scales: { x: { time: true }, lag: { range: floor }, rate: { range: floor } },
       axes: [axis("x", 2), axis("lag", 3), axis("rate", 1)],
       series: [{}, line("lag", "lag", "--accent", colour("--soft")), line("rate", "rate", "--key")],
