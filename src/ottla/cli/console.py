@@ -113,9 +113,8 @@ class ConsoleCommand(Command):
         from ottla.console.server import TlsFiles, run_console
 
         settings = settings_of(arguments)
-        tls = None
-        if arguments.certificate:
-            tls = TlsFiles(arguments.certificate, arguments.private_key or arguments.certificate)
+        files = tls_files(arguments)
+        tls = TlsFiles(*files) if files else None
 
         def say(line: str) -> None:
             terminal.print(line)
@@ -310,6 +309,33 @@ def check_protection(arguments: Namespace) -> None:
         )
     if arguments.no_token:
         raise UsageError(f"--listen {arguments.listen}: --no-token is for this machine alone")
+
+
+def tls_files(arguments: Namespace) -> tuple[str, str] | None:
+    """The files of the certificate and its key, which fit together; None without them."""
+    from ssl import PROTOCOL_TLS_SERVER, SSLContext, SSLError
+
+    certificate, key = arguments.certificate, arguments.private_key
+    if not certificate:
+        if key:
+            raise UsageError(f"--private-key {key}: without --certificate it protects nothing")
+        return None
+    option, path = "--certificate", certificate
+    try:
+        with open(path, "rb"):
+            option, path = ("--private-key", key) if key else (option, path)
+        with open(path, "rb"):
+            context = SSLContext(PROTOCOL_TLS_SERVER)
+        # Who starts a server is not asked for a password: it would wait for it unseen.
+        context.load_cert_chain(certificate, path, password=lambda: b"")
+    except SSLError as error:
+        raise CommandError(
+            f"--certificate {certificate}: it must be a certificate in PEM, with its key without "
+            f"a password in {'--private-key ' + key if key else 'the same file'} ({error.reason})"
+        ) from error
+    except OSError as error:
+        raise CommandError(f"{option} {path}: {error.strerror or error}") from error
+    return certificate, path
 
 
 def listen_address(text: str) -> tuple[str, int]:

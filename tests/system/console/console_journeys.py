@@ -107,7 +107,8 @@ class Journeys:
     def test_row_that_is_clicked_twice_is_open_once(self, visit):
         """Also where its record has not come by the second click."""
         page, held = visit("/t/orders/records"), []
-        page.route("**/t/orders/*/*", lambda route: held.append(route))  # noqa: PLW0108 - playwright marks it
+        # A function of Python, as playwright marks what it calls.
+        page.route("**/t/orders/*/*", lambda route: held.append(route))  # noqa: PLW0108 - so
         cell = page.locator("#records > tr:not(.open)").first.locator("td").nth(4)
         for _ in range(2):
             cell.click()

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from ottla.cli.command import load_command
-from ottla.cli.command_error import UsageError
-from ottla.cli.console import is_loopback, listen_address, settings_of
+from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.console import is_loopback, listen_address, settings_of, tls_files
 from ottla.cli.options import option_parser
 from ottla.errors import ConfigError
 
@@ -121,3 +130,49 @@ def test_protobuf_needs_its_file():
     """Before anything listens."""
     with pytest.raises(ConfigError, match=r"--protobuf orders:nowhere:M: .*No such file"):
         settings_of(parsed("--protobuf", "orders:nowhere:M"))
+
+
+@pytest.fixture(scope="module")
+def pem(tmp_path_factory) -> Path:
+    """A folder with a certificate, its key, both, that key with a password, and another key."""
+    folder = tmp_path_factory.mktemp("pem")
+    issued, other = (trustme.CA().issue_cert("localhost") for _ in range(2))
+    certificate, key = issued.cert_chain_pems[0].bytes(), issued.private_key_pem.bytes()
+    locked = load_pem_private_key(key, None).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"sesame")
+    )
+    files = {"cert": certificate, "key": key, "both": key + certificate, "locked": locked}
+    for name, data in {**files, "other": other.private_key_pem.bytes(), "text": b"no"}.items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize(("certificate", "key"), [("both", ""), ("cert", "key")])
+def test_certificate_is_served_with_its_key(pem, certificate, key):
+    """Which is in the same file, or in its own."""
+    words = ["--private-key", str(pem / key)] if key else []
+    found = tls_files(parsed("--certificate", str(pem / certificate), *words))
+
+    assert found == (str(pem / certificate), str(pem / (key or "both")))
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "text"),
+    [
+        ("missing", "", "--certificate .*missing: No such file"),
+        ("missing", "key", "--certificate .*missing: No such file"),
+        ("cert", "missing", "--private-key .*missing: No such file"),
+        ("", "key", "without --certificate it protects nothing"),
+        (".", "", "--certificate .*: Is a directory"),
+        ("text", "", "must be a certificate in PEM"),
+        ("cert", "", "in the same file"),
+        ("cert", "other", "--private-key .*other .KEY_VALUES_MISMATCH"),
+        ("cert", "locked", "without a password in --private-key"),
+    ],
+)
+def test_files_that_cannot_serve_are_named_before_anything_listens(pem, certificate, key, text):
+    """A key without its certificate would be a console without TLS."""
+    named = {"--certificate": certificate, "--private-key": key}
+    words = [each for option, name in named.items() if name for each in (option, str(pem / name))]
+    with pytest.raises(CommandError, match=text):
+        tls_files(parsed(*words))
