@@ -75,6 +75,10 @@ def run_options(pipeline: Pipeline, arguments: Namespace) -> RunOptions:
         start = Start.parse(arguments.start)
     except ValueError as error:
         raise UsageError(f"--from: {error}") from None
+    inputs = [each.topic for each in pipeline.inputs]
+    for topic in {each.topic for each in start.offsets or ()} - {*inputs}:
+        known = ", ".join(inputs)
+        raise UsageError(f"--from: {pipeline.name} does not read '{topic}' (it reads: {known})")
     parameters = pairs_of("--param", "NAME=VALUE", arguments.param)
     try:
         pipeline.with_parameters(parameters)

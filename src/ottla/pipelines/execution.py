@@ -33,7 +33,7 @@ from ottla.pipelines.records import (
 from ottla.pipelines.tables import ResultTable
 from ottla.pipelines.topics import Pace, check_outputs, create_topics, sample_files
 from ottla.spark.exactly_once import into_topics
-from ottla.spark.offsets import Offsets, Reach
+from ottla.spark.offsets import Offsets, OffsetsError, Reach, parse_offsets, to_json_object
 from ottla.warehouse.delta import read_table
 from ottla.warehouse.sinks import AppendSink, MergeSink
 from ottla.warehouse.table_location import Place
@@ -146,7 +146,7 @@ class Execution:
 
     def _stream(self, source: Input) -> DataFrame:
         reader = self._spark.readStream.format("ottla").options(
-            **self._source_options(source.topic), **self._options.start.options
+            **self._source_options(source.topic), **self._options.start.of(source.topic)
         )
         if self._options.max_offsets_per_trigger is not None:
             reader = reader.option("maxOffsetsPerTrigger", self._options.max_offsets_per_trigger)
@@ -364,12 +364,19 @@ class Start:
     """Where a query without a checkpoint begins, as options of the source."""
 
     options: Mapping[str, str]
+    offsets: Offsets | None = None
+    """Offsets that were given, of any topics."""
 
     @classmethod
     def parse(cls, text: str) -> Start:
         """earliest, latest, a time (ISO 8601 or ms since 1970), or offsets as JSON."""
-        if text in ("earliest", "latest") or text.startswith("{"):
+        if text in ("earliest", "latest"):
             return cls({"startingOffsets": text})
+        if text.startswith("{"):
+            try:
+                return cls({"startingOffsets": text}, parse_offsets(text))
+            except OffsetsError as error:
+                raise ValueError(f"'{text}' is no {error}") from None
         try:
             ms = int(text) if text.isdigit() else _ms(datetime.fromisoformat(text))
         except ValueError:
@@ -379,6 +386,16 @@ class Start:
             ) from None
         strategy = {"startingOffsetsByTimestampStrategy": "latest"}
         return cls({"startingTimestamp": str(ms), **strategy})
+
+    def of(self, topic: str) -> Mapping[str, str]:
+        """The options of a source that reads one topic; one without offsets begins with earliest.
+
+        A source takes offsets of the topics that it reads, and of no others.
+        """
+        if self.offsets is None:
+            return self.options
+        own = {each: offset for each, offset in self.offsets.items() if each.topic == topic}
+        return {"startingOffsets": json.dumps(to_json_object(own)) if own else "earliest"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -271,10 +271,9 @@ class Streams(StreamsBuilder):
         """The settings of consumers, as options of the source."""
         return self._options_of(ConsumerConfig)
 
-    @property
-    def start_options(self) -> Mapping[str, str]:
-        """Where a query without a checkpoint begins, as options of the source."""
-        return self._start.options
+    def start_options(self, topic: str) -> Mapping[str, str]:
+        """Where a query without a checkpoint begins in a topic, as options of the source."""
+        return self._start.of(topic)
 
 
 class TopicInputs:
@@ -290,7 +289,7 @@ class TopicInputs:
         """The committed records of a topic, as they come in."""
         self.topics.add(topic)
         reader = self._application.spark.readStream.format("ottla")
-        options = {**self._options(topic), **self._application.start_options}
+        options = {**self._options(topic), **self._application.start_options(topic)}
         return reader.options(**options).load()
 
     def table(self, topic: str) -> DataFrame:

@@ -113,6 +113,11 @@ def test_options_reach_the_run(tmp_path):
         (("--once", "--continuous"), "--once cannot be used with option --continuous"),
         (("--rate", "5"), "--rate goes with --continuous"),
         (("--once", "--trigger", "1 second"), "--trigger goes with --continuous"),
+        (("--from", "{"), "--from: '{' is no JSON like {"),
+        (
+            ("--from", '{"clicks": {"0": 1}}'),
+            "--from: ranking does not read 'clicks' (it reads: interactions)",
+        ),
         (("--from", "noon"), "--from: 'noon' is none of: earliest, latest, a time"),
         (("--from", "2026-03-02T08:00:00"), "--from: '2026-03-02T08:00:00' is none of"),
         (("--param", "late"), "--param 'late' is not of the form NAME=VALUE"),
