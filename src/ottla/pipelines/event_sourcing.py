@@ -65,19 +65,18 @@ def state_at(events: DataFrame, at: str) -> DataFrame:
 def balance_over_time(events: DataFrame, steps: int) -> DataFrame:
     """The accounts and the sum of their balances, at moments from first to last event."""
     history = events.dropDuplicates(list(NAME))
-    ends = history.agg(
-        F.unix_seconds(F.min("time")).alias("first"), F.unix_seconds(F.max("time")).alias("last")
+    ends = history.agg(F.unix_seconds(F.min("time")).alias("first"), F.max("time").alias("newest"))
+    # The whole second that the newest event is in ends behind it.
+    last = F.ceil(F.unix_micros("newest") / F.lit(1_000_000))
+    moments_of_steps = F.transform(
+        F.sequence(F.lit(1), F.lit(steps)),
+        lambda step: F.least(
+            F.timestamp_seconds(F.col("first") + F.ceil((last - F.col("first")) * step / steps)),
+            "newest",
+        ),
     )
-    moments = ends.select(
-        F.explode(
-            F.transform(
-                F.sequence(F.lit(1), F.lit(steps)),
-                lambda step: F.timestamp_seconds(
-                    F.col("first") + F.ceil((F.col("last") - F.col("first")) * step / steps)
-                ),
-            )
-        ).alias("moment")
-    )
+    # A short history has fewer moments than steps, and an event counts once at each.
+    moments = ends.select(F.explode(F.array_distinct(moments_of_steps)).alias("moment"))
     until = moments.join(history, F.col("time") <= F.col("moment"))
     return (
         until.groupBy("moment")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from datetime import UTC, timedelta
 
 import pytest
 from sampled import RECORD, plain_rows
@@ -130,6 +131,21 @@ def test_no_number_of_a_record_ends_a_pipeline(spark, result, columns, row):
     (found,) = result(spark.createDataFrame([row, row], columns)).collect()
 
     assert 2**63 - 1 in tuple(found)
+
+
+@pytest.mark.parametrize(("seconds", "moments"), [(0, 1), (2, 2), (2.5, 3)])
+def test_event_counts_once_at_each_moment_of_a_short_history(spark, seconds, moments):
+    """Of fewer seconds than moments; the last moment has all events."""
+    text = "account string, version int, kind string, amount bigint, time timestamp"
+    newest = START + timedelta(seconds=seconds)
+    rows = [("a", 1, "opened", 5, START), ("b", 1, "opened", 2, newest)]
+
+    found = event_sourcing.balance_over_time(spark.createDataFrame(rows, text), 10).toArrow()
+
+    *before, last = found.select(["moment", "accounts", "balance"]).to_pylist()
+    assert last == {"moment": newest.astimezone(UTC), "accounts": 2, "balance": 7}
+    assert all((row["accounts"], row["balance"]) == (1, 5) for row in before)
+    assert found.num_rows == moments
 
 
 def test_unusable_rows_of_a_table_are_the_newest_of_their_keys(spark):
