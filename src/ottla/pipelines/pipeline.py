@@ -29,6 +29,7 @@ from zlib import crc32
 
 from ottla.pipelines.access_log import AccessLog
 from ottla.pipelines.site_traffic import START
+from ottla.structs import is_topic_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -177,13 +178,20 @@ class Pipeline:
     def reading(self, topics: Mapping[str, str]) -> Pipeline:
         """The same pipeline over other topics: by the name of each of its inputs there.
 
-        Raises ValueError for a name that is none of its inputs.
+        Raises ValueError for a name that is none of its inputs, and for a topic that two inputs
+        would have, that is an output, or that has no topic's name.
         """
         names = {each.topic for each in self.inputs}
-        for name in topics:
+        made = {each.topic for each in self.outputs}
+        for name, topic in topics.items():
             if name not in names:
                 known = ", ".join(sorted(names))
                 raise ValueError(f"{self.name} has no input '{name}' (there is: {known})")
+            if not is_topic_name(topic):
+                raise ValueError(f"{name}={topic}: '{topic}' is no topic's name")
+            others = names - {name}
+            if topic in {*made, *(topics.get(each, each) for each in others)} - {name}:
+                raise ValueError(f"{name}={topic}: the pipeline has another use for this topic")
         own = {topics.get(name, name): name for name in names}
 
         def as_own(frames: Frames) -> Frames:

@@ -195,6 +195,23 @@ def test_inputs_can_be_other_topics(tmp_path):
     assert plan_of(pipeline, arguments).source is None
 
 
+@pytest.mark.parametrize("words", [["sales=shipments"], ["sales=x", "shipments=x"]])
+def test_two_inputs_have_two_topics(words):
+    """Else one of them would be missing where the query looks for it."""
+    options = [part for word in words for part in ("--read", word)]
+    arguments = option_parser(PipelineCommand()).parse_args(["run", "retail", *options])
+
+    with pytest.raises(UsageError, match="the pipeline has another use for this topic"):
+        pipeline_of(arguments, Terminal())
+
+
+def test_two_inputs_may_change_places():
+    """Each has a topic of its own then, too."""
+    changed = load_pipeline("retail").reading({"sales": "shipments", "shipments": "sales"})
+
+    assert [each.topic for each in changed.inputs] == ["shipments", "sales"]
+
+
 def run(*words):
     """What a command prints, and what it says besides."""
     out, err = io.StringIO(), io.StringIO()
@@ -395,6 +412,9 @@ def test_list_shows_pipelines_of_packages(own, monkeypatch):
     [
         ("visits=clicks", "ranking has no input 'visits' (there is: interactions)"),
         ("clicks", "--read 'clicks' is not of the form INPUT=TOPIC"),
+        ("interactions=", "--read: interactions=: '' is no topic's name"),
+        ("interactions=a b", "--read: interactions=a b: 'a b' is no topic's name"),
+        ("interactions=ranking-counts", "the pipeline has another use for this topic"),
     ],
 )
 def test_wrong_inputs_are_refused(word, said):
