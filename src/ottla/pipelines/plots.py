@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import pairwise
-from math import isnan
+from math import isnan, nan
 from typing import TYPE_CHECKING, Any, cast
 
 from ottla.pipelines.tables import text_of
@@ -57,7 +57,7 @@ PLOTTED_ROWS = 15
 def lines_plot(
     title: str,
     xs: Sequence[datetime],
-    series: Mapping[str, Sequence[float]],
+    given: Mapping[str, Sequence[float | None]],
     step: timedelta | None = None,
 ) -> str:
     """One panel for each series over time.
@@ -65,6 +65,7 @@ def lines_plot(
     With `step` the line is broken wherever the next moment is further away than that, or than most
     moments are from the next one: a series of one minute in every hour is a line as well.
     """
+    series = {name: list(map(_number, values)) for name, values in given.items()}
     if step is not None:
         step = max(step, usual_step(xs))
     figure, panels = _panels(
@@ -106,9 +107,10 @@ def _panels(
 
 
 def bars_plot(
-    labels: Sequence[str], values: Sequence[float], name: str, limit: float | None = None
+    labels: Sequence[str], given: Sequence[float | None], name: str, limit: float | None = None
 ) -> str:
     """Horizontal bars, the first on top; `limit` is drawn as a line across them."""
+    values = list(map(_number, given))
     figure, (panel,) = _figure(rows=1, height=0.9 + 0.27 * max(1, len(labels)))
     positions = range(len(labels))
     bars = panel.barh(positions, values, color=FIRST, height=0.68)
@@ -184,6 +186,10 @@ def _thousands(axis: Any, integer: bool = True) -> None:
     axis.set_major_formatter(StrMethodFormatter("{x:,.0f}" if integer else "{x:,g}"))
 
 
+def _number(value: float | None) -> float:
+    return nan if value is None else value
+
+
 def _is_whole(value: float) -> bool:
     return isnan(value) or float(value).is_integer()
 
@@ -195,6 +201,12 @@ def _dates(panel: Any) -> None:
     locator = untyped.AutoDateLocator(minticks=4, maxticks=9)
     panel.xaxis.set_major_locator(locator)
     panel.xaxis.set_major_formatter(untyped.ConciseDateFormatter(locator))
+    # A margin would be outside the years that there are, beside the zero time of other languages.
+    left, right = panel.get_xlim()
+    # The last microsecond is the first one of the year 10000 by then.
+    border = datetime.max.replace(microsecond=0)
+    first, last = untyped.date2num([datetime.min, border])
+    panel.set_xlim(max(left, first), min(right, last))
 
 
 def _short(label: str) -> str:

@@ -6,6 +6,8 @@ import xml.etree.ElementTree as ET
 from datetime import UTC, datetime, timedelta
 from math import isnan
 
+import pytest
+
 from ottla.pipelines.plots import (
     bars_plot,
     lines_plot,
@@ -17,6 +19,11 @@ from ottla.pipelines.plots import (
 from ottla.pipelines.tables import ResultTable
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def points_of(svg):
+    """The values that a plot carries."""
+    return json.loads(ET.fromstring(svg).get("data-points"))
 
 
 def test_line_is_broken_where_minutes_are_missing():
@@ -80,9 +87,7 @@ def test_plot_carries_its_values():
     lines = lines_plot("Traffic", [START, START + timedelta(minutes=1)], {"requests": [1, 2000]})
     bars = bars_plot(['"a" <b>', "b"], [3, 2.5], "requests")
     seconds = seconds_plot("Batches", [0.5, 1.5], {"seconds": [0.25, 0.75]})
-    of_lines, of_bars, of_seconds = (
-        json.loads(ET.fromstring(svg).get("data-points")) for svg in (lines, bars, seconds)
-    )
+    of_lines, of_bars, of_seconds = (points_of(svg) for svg in (lines, bars, seconds))
 
     assert of_lines["labels"] == ["2026-01-01 00:00", "2026-01-01 00:01"]
     assert of_lines["series"] == {"requests": ["1", "2,000"]}
@@ -104,3 +109,26 @@ def test_line_follows_the_interval_of_the_data():
     assert sum(y != y for y in ys) == 1
     minutes = [START + timedelta(minutes=number) for number in (0, 1, 2, 3, 60, 61)]
     assert usual_step(minutes) == timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("step", [None, timedelta(minutes=1)])
+@pytest.mark.parametrize("moment", [datetime.min, datetime.max], ids=["first", "last"])
+@pytest.mark.parametrize("others", [[], [datetime(2026, 3, 2, tzinfo=UTC)]], ids=["alone", "two"])
+def test_first_and_last_moment_of_all_are_drawn(moment, others, step):
+    """The zero time of some languages is the first; no margin goes beyond them."""
+    xs = sorted([moment.replace(tzinfo=UTC), *others])
+
+    svg = lines_plot("Hits", xs, {"a": [1.0] * len(xs)}, step)
+
+    assert len(points_of(svg)["at"]) == len(xs)
+
+
+def test_value_that_is_missing_is_not_drawn():
+    """A sum of nothing has no value; the report is made all the same."""
+    moments = [datetime(2026, 3, 2, hour, tzinfo=UTC) for hour in range(3)]
+
+    lines = points_of(lines_plot("Hits", moments, {"a": [1.0, None, 2.0], "b": [None] * 3}))
+    bars = points_of(bars_plot(["x", "y"], [None, 2.0], "balance"))
+
+    assert lines["series"]["a"][::2] == ["1", "2"]
+    assert bars["series"]["balance"][1] == "2"
