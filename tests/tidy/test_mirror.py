@@ -183,7 +183,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/property/network",
         "bytes come in pieces of any size",
-        "network/connection network/frame_buffer network/response_reader",
+        "network/frame_buffer network/response_reader",
     ),
     Elsewhere(
         "tests/unit/network/test_tls_context.py",

@@ -1,7 +1,11 @@
-"""A client's connection: one request in flight, and the answers on their way out.
+"""A client's connection: the requests in flight, and the answers on their way out.
 
 It moves no bytes itself. The processor that owns it receives into its `frames`, hands its
 requests over and sends its `outgoing`; the connection knows its next step.
+
+One request is handled at a time, and the next one is taken when it is answered. A produce whose
+batches are appended, and which only waits for other replicas or for the disk, does not hold up the
+produces behind it: they are appended meanwhile, so that one fetch of a follower gets all of them.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from ottla.network.frame_buffer import FrameBuffer
 from ottla.network.outgoing import Outgoing, Part
 from ottla.network.request_watch import RequestWatch
 from ottla.network.transport import Transport
+from ottla.protocol.api_keys import ApiKey
 from ottla.runtime import DelayedOperation, FileRegion, Timer
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal
 
@@ -32,6 +37,11 @@ THROTTLED = 2  # a quota is exceeded
 BLOCKED = 4  # the peer does not read its answers
 CLOSING = 8
 STOPPING = 16  # no more requests are taken, of this client or of any
+WAITING = 32  # the next request is not taken before those that wait for an acknowledgement
+
+MAX_UNACKNOWLEDGED: Final = 5
+"""The produces of a client that may wait at a time: as many as an idempotent producer sends ahead
+(KIP-98), and as many batches of it as a broker knows again."""
 
 # Every answer of less than 16 MiB begins with it: the highest byte of its size.
 FIRST_BYTE: Final = b"\0"
@@ -57,10 +67,20 @@ class ConnectionOwner(Protocol):
         ...
 
 
+class Owed:
+    """The answer to a produce that waits for an acknowledgement, or for the answers before it."""
+
+    __slots__ = ("operation", "parts")
+
+    def __init__(self, operation: DelayedOperation | None) -> None:
+        self.operation = operation
+        self.parts: Sequence[Part] | None = None
+
+
 class Connection:
     """One client. Invariant: every request that is handed over ends in one `send` or `no_response`.
 
-    No further request is handed over before that, so answers keep the order of the requests.
+    Answers keep the order of the requests: `owed` has those that others have to wait for.
     """
 
     __slots__ = (
@@ -82,6 +102,7 @@ class Connection:
         "listener_name",
         "muted",
         "outgoing",
+        "owed",
         "principal",
         "ready_ns",
         "received_bytes",
@@ -116,6 +137,8 @@ class Connection:
         self.muted = 0
         self.close_reason = ""
         self.awaited: DelayedOperation | None = None
+        self.owed: dict[object, Owed] = {}
+        """The answers that wait, of the oldest request first, by their contexts."""
         # The client has closed its side: it sends no more, and may still read.
         self.is_half_closed = False
         self.has_begun_answer = False  # the first byte of the next answer is sent
@@ -148,20 +171,55 @@ class Connection:
         """Closed, or about to be: bytes that are sent from now on go nowhere."""
         return bool(self.muted & CLOSING)
 
-    def send(self, parts: Sequence[Part]) -> None:
-        """Answer the request in flight; the parts must not be views of its frame."""
-        self._end_request()
-        if self.has_begun_answer:
-            parts = self._rest_of(parts)
-        if not self.muted & CLOSING:
-            self.outgoing.extend(parts)
-            self._owner.has_output(self)
+    @property
+    def owes_answer(self) -> bool:
+        """Whether a request has been handed over that is not answered yet."""
+        return bool(self.muted & IN_FLIGHT or self.owed)
+
+    def send(self, parts: Sequence[Part], request: object = None) -> None:
+        """Answer `request`; where it is not known, or awaits no acknowledgement, the one in flight.
+
+        The parts must not be views of its frame.
+        """
+        owed = self.owed.get(request) if self.owed else None
+        if owed is None:
+            self._end_request()
+        if self.muted & CLOSING:
+            return
+        if not self.owed:
+            self._queue(parts)
+        else:
+            if owed is None:
+                owed = self.owed[request] = Owed(None)
+            owed.parts = parts
+            self._queue_answered()
+        self._owner.has_output(self)
+
+    def _queue(self, parts: Sequence[Part]) -> None:
+        self.outgoing.extend(self._rest_of(parts) if self.has_begun_answer else parts)
+
+    def _queue_answered(self) -> None:
+        """Queue the answers that no other has to be sent before."""
+        for request, owed in list(self.owed.items()):
+            if owed.parts is None:
+                break
+            del self.owed[request]
+            self._queue(owed.parts)
+        self.muted &= ~WAITING
 
     def send_last(self, parts: Sequence[Part], reason: str) -> None:
         """Answer the request in flight, and close once the answer is sent."""
         self.muted |= STOPPING
         self.close_reason = reason
         self.send(parts)
+
+    def finish(self, reason: str) -> None:
+        """Take no more requests, and close once the answers to those before are sent."""
+        if self.owed:
+            self.muted = self.muted & ~IN_FLIGHT | STOPPING
+            self.close_reason = reason
+        else:
+            self.close(reason)
 
     def accepted(self, principal: KafkaPrincipal) -> None:
         """A client has come, under the name of its certificate, or of none."""
@@ -197,11 +255,32 @@ class Connection:
         else:
             self.awaited = operation
 
+    def await_acknowledgement(self, request: object, operation: DelayedOperation) -> None:
+        """The request in flight is done, but for this operation, which answers it.
+
+        Its batches are appended, so the client's next produce need not wait for the answer.
+        """
+        if self.muted & CLOSING:
+            operation.cancel()
+        else:
+            self._end_request()
+            self.owed[request] = Owed(operation)
+            self._owner.has_output(self)
+
+    def must_wait(self, api_key: int) -> bool:
+        """Whether the next request, of this API, is not taken before others are answered."""
+        if api_key == ApiKey.PRODUCE and len(self.owed) < MAX_UNACKNOWLEDGED:
+            return False
+        self.muted |= WAITING
+        return True
+
     def half_close(self) -> None:
-        """The client has stopped sending; it may be gone, or still read its answer."""
+        """The client has stopped sending; it may be gone, or still read its answers."""
         self.is_half_closed = True
+        if self.owed:
+            self.muted |= WAITING
         try:
-            if self._waits_for_nothing() and self.transport.has_ended():
+            if not self.muted or (self._waits_for_nothing() and self.transport.has_ended()):
                 self.close("the client has closed the connection")
                 return
             self.transport.probe_peer()
@@ -212,7 +291,8 @@ class Connection:
 
     def _waits_for_nothing(self) -> bool:
         """Whether only a quota holds it: all is answered and sent, and no request has begun."""
-        return self.muted == THROTTLED and not self.outgoing and self.frames.is_empty()
+        is_throttled = self.muted == THROTTLED and not self.owed
+        return is_throttled and not self.outgoing and self.frames.is_empty()
 
     def begin_answer(self) -> None:
         """Send the first byte of the answer in flight, to hear whether the client is gone.
@@ -221,8 +301,8 @@ class Connection:
         the system of the first one refuses it, and the poller reports a hang-up. An answer begins
         with its size, whose first byte is known before the answer.
         """
-        is_waiting = self.muted & (IN_FLIGHT | CLOSING) == IN_FLIGHT
-        if is_waiting and self.is_answer_due and not self.has_begun_answer:
+        is_due = bool(self.owed) or (self.muted & IN_FLIGHT and self.is_answer_due)
+        if is_due and not self.muted & CLOSING and not self.has_begun_answer:
             self.has_begun_answer = True
             self.outgoing.extend([FIRST_BYTE])
             self._owner.has_output(self)
@@ -253,6 +333,10 @@ class Connection:
             if self.awaited is not None:
                 self.awaited.cancel()
                 self.awaited = None
+            for owed in self.owed.values():
+                if owed.operation is not None:
+                    owed.operation.cancel()
+            self.owed.clear()
 
     def _end_request(self) -> None:
         # After `close` no answer is due, and a handler that prepared one need not know.

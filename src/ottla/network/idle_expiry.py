@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from ottla.network.acceptor import Listener
-from ottla.network.connection import IN_FLIGHT, THROTTLED, Connection
+from ottla.network.connection import THROTTLED, Connection
 from ottla.runtime import Runtime, Timer
 
 
@@ -60,7 +60,7 @@ class IdleExpiry:
         for connection in list(self._by_activity):
             if now_ms - connection.last_active_ms <= self._max_idle_ms:
                 break
-            if connection.muted & (IN_FLIGHT | THROTTLED):
+            if connection.owes_answer or connection.muted & THROTTLED:
                 self.touch(connection, now_ms)  # it waits for us
             else:
                 connection.close(f"nothing moved for {self._max_idle_ms} ms")

@@ -204,7 +204,7 @@ class Processor:
         self._stopped = self._stopped or self._loop.create_future()
         for connection in self._connections.values():
             connection.muted |= STOPPING
-            if not connection.muted & IN_FLIGHT and not connection.outgoing:
+            if not connection.owes_answer and not connection.outgoing:
                 connection.close("the broker is stopping")
         self._schedule_turn()
         timer = self._scheduler.call_later(timeout_ms, self._close_all)
@@ -370,7 +370,7 @@ class Processor:
             return 0
         count = connection.transport.recv_into(self._arena[used : used + RECEIVE_BYTES])
         if not count:
-            connection.close("the client has closed the connection")
+            connection.half_close()
             return 0
         connection.received_bytes += count
         if connection.last_active_ms != self._now_ms:
@@ -429,10 +429,10 @@ class Processor:
         count = 0
         try:
             while not connection.muted and count < max_requests:
-                if count and self._clock.monotonic_ns() >= ends_ns:
+                is_late = count and self._clock.monotonic_ns() >= ends_ns
+                if is_late or (connection.owed and connection.must_wait(frames.begun()[0])):
                     break
-                frame = frames.next_frame()
-                if frame is None:
+                if (frame := frames.next_frame()) is None:
                     break
                 count += 1
                 connection.muted = IN_FLIGHT
@@ -440,7 +440,7 @@ class Processor:
                 if frames.is_empty() or not connection.outgoing.has_room():
                     break
         except RemoteProtocolError as error:
-            connection.close(error.message)
+            connection.finish(error.message)
         finally:
             connection.request_count += count
         frames.settle()
@@ -503,7 +503,7 @@ class Processor:
         connection.muted &= ~BLOCKED
         if not connection.muted:
             self._take_next_request(connection)
-        elif connection.muted & STOPPING and not connection.muted & IN_FLIGHT:
+        elif connection.muted & STOPPING and not connection.owes_answer:
             connection.close(connection.close_reason or "the broker is stopping")
         elif connection.interest & OUT:
             self._watch(connection, 0 if connection.is_half_closed else QUIET)

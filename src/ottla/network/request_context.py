@@ -121,7 +121,7 @@ class RequestContext:
             at_once(self.amend(response))
         parts = encode_response(self.header, response)
         self._is_ended = True  # not before: a response that cannot be encoded is no answer
-        self.connection.send(parts)
+        self.connection.send(parts, self)
         if self.watch is not None:
             self.watch.end(response)
 
@@ -135,7 +135,7 @@ class RequestContext:
         self._check_not_ended()
         self._is_ended = True
         size = records_size(parts)
-        self.connection.send(parts)
+        self.connection.send(parts, self)
         return size
 
     def _encoded(self, response: Response) -> Iterator[list[Part] | None]:
@@ -162,6 +162,11 @@ class RequestContext:
         if operation is not None and not self._is_ended:
             self.connection.wait_for(operation)
 
+    def await_acknowledgement(self, operation: DelayedOperation) -> None:
+        """The same, of a produce that is appended: the client's next one need not wait for it."""
+        if not self._is_ended:
+            self.connection.await_acknowledgement(self, operation)
+
     def expect_no_response(self) -> None:
         """The request will not be answered, so that nothing may be sent before its end."""
         self.connection.is_answer_due = False
@@ -181,7 +186,7 @@ class RequestContext:
         """Hang up instead of answering."""
         self._check_not_ended()
         self._is_ended = True
-        self.connection.close(reason)
+        self.connection.finish(reason)
 
     def _check_not_ended(self) -> None:
         if self._is_ended:

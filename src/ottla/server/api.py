@@ -164,4 +164,4 @@ def error_message(outcome: object) -> str | None:
 def refuse(connection: Connection, reason: str) -> None:
     """Log and close the connection of a client that breaks the protocol: no answer fits."""
     logger.info("closing %s: %s", connection.id, reason[:MAX_REASON])
-    connection.close(reason)
+    connection.finish(reason)

@@ -39,6 +39,9 @@ class SliceContext(RequestContext):
     def wait_for(self, operation: DelayedOperation | None) -> None:
         """The slice ends by itself, though its client may be gone."""
 
+    def await_acknowledgement(self, operation: DelayedOperation) -> None:
+        """Likewise: the next slice, and behind the last one the next request, waits for it."""
+
     async def answer_of(
         self,
         handler: Callable[

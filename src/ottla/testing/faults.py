@@ -22,7 +22,7 @@ from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.produce import ProduceRequest
 from ottla.protocol.types import Array, Field, Int32, String
-from ottla.runtime import Runtime
+from ottla.runtime import DelayedOperation, Runtime
 from ottla.runtime.io_thread import Lock
 from ottla.server.api import Answer, Handler
 from ottla.server.apis import Apis
@@ -182,6 +182,9 @@ class HeldContext(RequestContext):
         self._check_not_ended()
         self._is_ended = True
         self._deliver(response)
+
+    def await_acknowledgement(self, operation: DelayedOperation) -> None:
+        self.wait_for(operation)
 
 
 class RequestFault(ABC):

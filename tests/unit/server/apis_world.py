@@ -56,6 +56,8 @@ class Client:
     # The processor, as far as a connection knows it
 
     def has_output(self, connection: Connection) -> None:
+        if connection.owed:
+            return  # it may take requests again
         self._taken.clear()
         connection.outgoing.flush(self, self.max_request_bytes)
         if self._taken:

@@ -95,7 +95,7 @@ class ProduceHandler:
 
         if body.transactional_id is None:
             self.replica_manager.append_records(
-                body.timeout_ms, body.acks, entries, respond, wait_for=context.wait_for
+                body.timeout_ms, body.acks, entries, respond, wait_for=context.await_acknowledgement
             )
         else:
             self.transactional.append(context, body, entries, respond)

@@ -69,7 +69,7 @@ class TransactionalProduce:
                 body.acks,
                 {tp: records for tp, records in entries.items() if tp not in refused},
                 lambda appended: respond({**refused, **appended}),
-                wait_for=context.wait_for,
+                wait_for=context.await_acknowledgement,
             )
 
         if not producers:

@@ -190,7 +190,7 @@ class SimulatedProcessor:
         self._stopped = asyncio.get_running_loop().create_future()
         for connection in self.connections:
             connection.muted |= STOPPING
-            if not connection.muted & IN_FLIGHT:
+            if not connection.owes_answer:
                 connection.close("the broker is stopping")
         timer = self._scheduler.call_later(timeout_ms, self._close_all)
         self.schedule_turn()
@@ -232,11 +232,13 @@ class SimulatedProcessor:
         while not connection.muted and len(inbox) >= SIZE_BYTES:
             size = SIZE.unpack_from(inbox)[0]
             if not 0 < size <= connection.frames.max_frame_bytes:
-                connection.close(f"a request of {size} bytes")
+                connection.finish(f"a request of {size} bytes")
                 return
             if len(inbox) < SIZE_BYTES + size:
                 return
             frame = inbox[SIZE_BYTES : SIZE_BYTES + size]
+            if connection.owed and connection.must_wait(int.from_bytes(frame[:API_KEY_BYTES])):
+                return
             del inbox[: SIZE_BYTES + size]
             client.api_key = int.from_bytes(frame[:API_KEY_BYTES])
             client.looks = 0
@@ -259,7 +261,7 @@ class SimulatedProcessor:
         try:
             self._on_request(connection, memoryview(frame))
         except RemoteProtocolError as error:
-            connection.close(error.message)
+            connection.finish(error.message)
         except Exception:
             logger.exception("%s: the handler of a request failed", connection.id)
             connection.close("the handler of its request failed")
@@ -272,7 +274,7 @@ class SimulatedProcessor:
             connection.outgoing.flush(connection.transport, UNLIMITED)
         except OSError as error:
             connection.close(f"sending failed: {error}")
-        if connection.muted & STOPPING and not connection.muted & IN_FLIGHT:
+        if connection.muted & STOPPING and not connection.owes_answer:
             connection.close(connection.close_reason or "the broker is stopping")
 
     def _close(self) -> None:

@@ -47,7 +47,7 @@ class ProduceContext(Context):
     def expect_no_response(self) -> None:
         self._world.unanswered += 1
 
-    def wait_for(self, operation: DelayedProduce) -> None:
+    def await_acknowledgement(self, operation: DelayedProduce) -> None:
         self._world.wait_for(operation)
 
 
