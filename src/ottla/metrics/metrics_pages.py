@@ -129,10 +129,14 @@ class MetricsPages:
 
     async def _reply(self, asked: Any, turns: TimeSlices) -> list[str]:
         """The text of an answer; that of very many MBeans in parts."""
-        kind = asked.get("type") if isinstance(asked, dict) else None
-        await turns.step()
-        if turns.is_over:
+        try:
+            await turns.step_in_time()
+            return await self._found(asked, turns)
+        except TimeoutError:  # a part of the answer would be taken for all of it
             return [self._refuse(asked, 503, f"it takes longer than {TIME_LIMIT_NS // 10**9} s")]
+
+    async def _found(self, asked: Any, turns: TimeSlices) -> list[str]:
+        kind = asked.get("type") if isinstance(asked, dict) else None
         if kind == "version":
             return [self._answer(asked, VERSION)]
         name = asked.get("mbean", "*:*") if isinstance(asked, dict) else ""
@@ -161,13 +165,11 @@ class MetricsPages:
     async def _beans(
         self, pattern: BeanPattern, attribute: str | None, turns: TimeSlices
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """The MBeans that match, with attributes as JSON has them, while the time is enough."""
+        """The MBeans that match, with attributes as JSON has them."""
         for each in read_beans(self.registry, pattern, attribute):
             if each is not None:
                 yield each[0], finite(each[1])
-            await turns.step()
-            if turns.is_over:
-                break
+            await turns.step_in_time()
 
     async def _listed(self, turns: TimeSlices) -> list[str]:
         """Every MBean with its attributes, by domain."""
@@ -219,16 +221,17 @@ class TimeSlices:
         self._now_ns = clock.monotonic_ns
         self._began_ns = self._slice_ns = self._now_ns()
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the page has taken as long as one may."""
-        return self._slice_ns - self._began_ns > TIME_LIMIT_NS
-
     async def step(self) -> None:
         """A part is done."""
         if self._now_ns() - self._slice_ns > SLICE_NS:
             await asyncio.sleep(0)
             self._slice_ns = self._now_ns()
+
+    async def step_in_time(self) -> None:
+        """The same; TimeoutError where the page has taken as long as one may."""
+        await self.step()
+        if self._slice_ns - self._began_ns > TIME_LIMIT_NS:
+            raise TimeoutError
 
 
 BACKLOG: Final = 128

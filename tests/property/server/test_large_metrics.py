@@ -11,6 +11,7 @@ from counted_calls import calls
 from request_fuzzer import Watch, steps_measured
 
 from ottla.extensions.measures.measures import Measures
+from ottla.metrics import metrics_pages
 from ottla.metrics.metrics_pages import MetricsPages, TimeSlices
 from ottla.metrics.metrics_registry import Family, FamilyName, Kind
 from ottla.testing import InProcessBroker
@@ -79,8 +80,21 @@ def test_answer_of_very_many_beans_is_made_and_written_in_parts(broker, kind):
     assert max(map(len, parts)) < 40_000
 
 
-def test_answers_in_parts_are_those_of_jolokia(broker):
+@pytest.mark.parametrize("kind", ["list", "search", "read"])
+def test_answer_that_takes_too_long_is_an_error(broker, monkeypatch, kind):
+    """The MBeans that were found until then would be taken for all that there are."""
+    monkeypatch.setattr(metrics_pages, "TIME_LIMIT_NS", 0)
+    path = "jolokia/list" if kind == "list" else f"jolokia/{kind}/kafka.log:type=Many,*"
+    answer = json.loads(ask(broker, path))
+
+    assert answer["status"] == 503
+    assert "takes longer than" in answer["error"]
+    assert "value" not in answer
+
+
+def test_answers_in_parts_are_those_of_jolokia(broker, monkeypatch):
     """Put together they are one JSON, with each MBean once."""
+    monkeypatch.setattr(metrics_pages, "TIME_LIMIT_NS", 10**12)  # of a busy machine
     name = "kafka.log:type=Many,name=Size,topic=t7"
     listed = json.loads(ask(broker, "jolokia/list"))
     searched = json.loads(ask(broker, "jolokia/search/kafka.log:type=Many,*"))
