@@ -58,11 +58,10 @@ class TransactionManager:
     def may_send(self, batch: ProducerBatch) -> bool:
         """Whether sending the batch now keeps the order of its partition."""
         sequences = self._of(batch)
-        if sequences.needs_new_epoch:
-            return False
         if batch.has_sequence:
-            return sequences.in_flight[0] is batch
-        if sequences.is_unresolved or not sequences.has_room:
+            is_waiting = sequences.needs_new_epoch and not sequences.kept
+            return sequences.in_flight[0] is batch and not is_waiting
+        if sequences.needs_new_epoch or sequences.is_unresolved or not sequences.has_room:
             return False
         return not sequences.in_flight or self._is_current(sequences)
 
@@ -108,6 +107,7 @@ class TransactionManager:
         """The batch failed for good: its numbers are missing, or may be."""
         if batch.has_sequence:
             sequences = self._of(batch)
+            ahead = sequences.in_flight.index(batch)
             sequences.remove(batch)
             if self.is_transactional:
                 self.needs_new_epoch = True
@@ -115,7 +115,7 @@ class TransactionManager:
             if batch.maybe_appended:
                 sequences.is_unresolved = True
             else:
-                self._want_new_epoch(sequences)
+                self._want_new_epoch(sequences, ahead)
             self._resolve(sequences)
 
     def on_split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
@@ -134,17 +134,21 @@ class TransactionManager:
             if not sequences.is_complete:
                 self._want_new_epoch(sequences)
 
-    def _want_new_epoch(self, sequences: PartitionSequences) -> None:
+    def _want_new_epoch(self, sequences: PartitionSequences, kept: int = 0) -> None:
         if not sequences.needs_new_epoch:
-            sequences.needs_new_epoch = True
+            sequences.needs_new_epoch, sequences.kept = True, kept
             self._waiting.append(sequences)
+        sequences.kept = min(sequences.kept, kept)
 
     def _begin_new_epochs(self) -> None:
-        """Begin a new epoch for each waiting partition that has no batch on the wire."""
+        """Begin a new epoch for each waiting partition that has no batch on the wire.
+
+        Batches ahead of the missing number come first, under theirs: they may have been appended.
+        """
         waiting, self._waiting = self._waiting, []
         for sequences in waiting:
-            on_wire = any(batch.is_in_flight for batch in sequences.in_flight)
-            if on_wire or not self._has_fresh_epoch(sequences):
+            is_busy = sequences.kept or any(batch.is_in_flight for batch in sequences.in_flight)
+            if is_busy or not self._has_fresh_epoch(sequences):
                 self._waiting.append(sequences)
             else:
                 sequences.begin(self.producer_id, self.producer_epoch)
@@ -292,8 +296,9 @@ class PartitionSequences(Value):
     `in_flight` has the batches with a number that are not done yet, in order, whether on the wire
     or queued to be sent again; `places` has their positions among all batches that got a number.
     `is_unresolved`: a batch failed that may have been appended; the responses to the batches after
-    it show whether its numbers are used up. `known_as` is the producer id of the last batch that
-    was acknowledged.
+    it show whether its numbers are used up. `kept` of the batches in flight, where a new epoch is
+    needed, are ahead of the number that is missing and keep theirs. `known_as` is the producer id
+    of the last batch that was acknowledged.
     """
 
     producer_id: int = NO_PRODUCER_ID
@@ -305,6 +310,7 @@ class PartitionSequences(Value):
     numbered: int = 0
     is_unresolved: bool = False
     needs_new_epoch: bool = False
+    kept: int = 0
     known_as: int = NO_PRODUCER_ID
 
     def begin(self, producer_id: int, producer_epoch: int) -> None:
@@ -316,7 +322,7 @@ class PartitionSequences(Value):
         self.is_unresolved = False
         self.needs_new_epoch = False
         for batch in self.in_flight:
-            batch.maybe_appended = False  # the broker refused its number, so it was not appended
+            batch.maybe_appended = False  # it was behind a missing number, so it was not appended
             self._number(batch)
 
     def add(self, batch: ProducerBatch) -> None:
@@ -328,11 +334,14 @@ class PartitionSequences(Value):
     def remove(self, batch: ProducerBatch) -> None:
         index = self.in_flight.index(batch)
         del self.in_flight[index], self.places[index]
+        self.kept -= index < self.kept
 
     def split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         index = self.in_flight.index(batch)
         self.in_flight[index : index + 1] = parts
         self.places[index : index + 1] = [self.places[index]] * len(parts)
+        if index < self.kept:
+            self.kept += len(parts) - 1
 
     @property
     def has_room(self) -> bool:

@@ -297,6 +297,44 @@ def test_epoch_that_cannot_grow_needs_a_new_producer_id(epoch, expected):
         assert manager.may_send(batch)
 
 
+@pytest.mark.parametrize("is_split", [False, True])
+def test_batches_ahead_of_one_that_was_refused_for_good_keep_their_numbers(manager, is_split):
+    """They may have been appended: in a new epoch a broker would not know them again."""
+    answered(manager, sent(manager))
+    ahead, refused, behind = sent(manager, 2), sent(manager), sent(manager)
+    for batch in (ahead, refused, behind):
+        batch.is_in_flight = False
+    ahead.maybe_appended = True
+    manager.on_failure(refused)
+    left = ahead.split(1, 0) if is_split else [ahead]
+    if is_split:
+        manager.on_split(ahead, left)
+    for batch in left:
+        manager.settle()
+        assert batch.producer_epoch == 0
+        assert [manager.may_send(each) for each in (batch, behind, new_batch())] == [1, 0, 0]
+        manager.on_success(batch)
+    manager.settle()
+
+    assert [batch.sequence for batch in left] == ([1, 2] if is_split else [1])
+    assert identity(behind) == (7, 1, 0)
+    assert manager.may_send(behind)
+
+
+def test_new_epoch_does_not_wait_for_a_batch_ahead_that_is_given_up(manager):
+    """Nor for those between two that were refused for good."""
+    answered(manager, sent(manager))
+    ahead, first, between, second = (sent(manager) for _ in range(4))
+    for batch in (ahead, first, between, second):
+        batch.is_in_flight = False
+    manager.on_failure(second)
+    manager.on_failure(first)
+    lose(manager, ahead)
+
+    assert identity(between) == (7, 1, 0)
+    assert manager.may_send(between)
+
+
 def test_partition_that_waits_for_its_new_epoch_is_not_sent_to(manager):
     """A batch that is still on the wire has a number of the old one."""
     first, second = sent(manager), sent(manager)
