@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 MAX_CELL_WIDTH = 60
+LONG_NUMBER = 1e15
+"""From here on a fraction is shown by its magnitude: it may have three hundred digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,12 @@ def text_of(value: Any, width: int = MAX_CELL_WIDTH) -> str:
     if value is None:
         return "-"
     if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M}"
+        return f"{value.year:04}{value:-%m-%d %H:%M}"  # %Y has no zeros before it everywhere
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:,.3f}".rstrip("0").rstrip(".")
+        is_short = abs(value) < LONG_NUMBER
+        return f"{value:,.3f}".rstrip("0").rstrip(".") if is_short else f"{value:g}"
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
     text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
     return text if len(text) <= width else text[: width - 1] + "…"

@@ -31,7 +31,12 @@ def test_empty_table_has_its_head():
     [
         (None, "-"),
         (1234567, "1,234,567"),
+        (1234.5, "1,234.5"),
+        (-1e308, "-1e+308"),
+        (float("nan"), "nan"),
+        (float("-inf"), "-inf"),
         (datetime(2015, 5, 17, 10, 5), "2015-05-17 10:05"),
+        (datetime(1, 1, 1), "0001-01-01 00:00"),
         (b"\xff<", "\\xff<"),
         ("a\x1b[31m\n", "a\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}"),
         ("x" * 100, "x" * (MAX_CELL_WIDTH - 1) + "…"),
