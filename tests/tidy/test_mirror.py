@@ -83,6 +83,11 @@ ELSEWHERE = (
         "clients/admin/log_dirs clients/admin/offsets clients/admin/scram_users",
     ),
     Elsewhere(
+        "tests/unit/clients/consumer/test_group_member.py",
+        "what both kinds of members share is tested by the older one",
+        "clients/consumer/membership",
+    ),
+    Elsewhere(
         "tests/unit/clients/consumer/test_consumer_group_member.py",
         "a member and the coordinator of its consumer are two sides of one exchange",
         "clients/consumer/reconciling_coordinator",

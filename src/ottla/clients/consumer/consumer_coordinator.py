@@ -24,7 +24,8 @@ from ottla.clients.committed_offsets import (
     fetch_offsets,
 )
 from ottla.clients.consumer.assignors import Assignor, MemberSubscription, assignors_of
-from ottla.clients.consumer.group_member import GroupMember, Membership
+from ottla.clients.consumer.group_member import GroupMember
+from ottla.clients.consumer.membership import Membership
 from ottla.clients.consumer.subscription_state import (
     RebalanceEvent,
     RebalanceKind,

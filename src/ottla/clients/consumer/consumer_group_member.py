@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final, NamedTuple, cast
 from uuid import UUID
 
 from ottla.clients.committed_offsets import GroupMembership
-from ottla.clients.consumer.group_member import PollWatch
+from ottla.clients.consumer.membership import Membership
 from ottla.clients.consumer.subscription_state import SubscriptionState
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.network_client import NetworkClient, RequestKind, connection_id, response_error
@@ -28,7 +28,7 @@ from ottla.protocol.consumer_group import (
     ConsumerGroupHeartbeatResponse,
 )
 from ottla.runtime.scheduler import pause, within
-from ottla.runtime.timing import Backoff, Deadline
+from ottla.runtime.timing import Deadline
 from ottla.structs import NO_GENERATION, by_topic
 
 logger = logging.getLogger(__name__)
@@ -48,11 +48,7 @@ class PartitionId(NamedTuple):
 Partitions = frozenset[PartitionId]
 
 
-async def _nothing_to_lose() -> None:
-    """The default callback for lost partitions."""
-
-
-class ConsumerGroupMember:
+class ConsumerGroupMember(Membership):
     """The membership of one consumer.
 
     `target` is the last assignment of the coordinator, `owned` the partitions that are read;
@@ -69,30 +65,17 @@ class ConsumerGroupMember:
         subscriptions: SubscriptionState,
         on_change: Callable[[], object],
     ) -> None:
-        self._runtime = client.runtime
+        super().__init__(client, link, config, on_change)
         self.member_id = self._new_member_id()
         self.epoch = JOIN_EPOCH
         self._may_be_known = False
         self.target: Partitions = frozenset()
         self.owned: Partitions = frozenset()
-        self.is_lost = False
-        self.needs_join = True
-        self.error: KafkaError | None = None
-        self.poll_watch = PollWatch(self._runtime.clock, config.max_poll_interval_ms, link.group_id)
-        self.on_lost: Callable[[], Awaitable[None]] = _nothing_to_lose
-        self._client = client
-        self._link = link
-        self._config = config
         self._subscriptions = subscriptions
-        self._on_change = on_change
         self._interval_ms: int  # as the coordinator's last response has it
         self._told_topics: frozenset[str] | None = None
         self._told_owned: Partitions | None = None
-        self._heart: asyncio.Task[None] | None = None
         self._woken: asyncio.Future[None] | None = None
-        self._backoff = Backoff(
-            config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
-        )
 
     @property
     def is_joined(self) -> bool:
@@ -111,9 +94,8 @@ class ConsumerGroupMember:
 
     def request_join(self) -> None:
         """Compare the subscription and the target again in the next step."""
-        self.needs_join = True
         self.wake()
-        self._on_change()
+        super().request_join()
 
     def wake(self) -> None:
         """Send the next heartbeat now, as there is something new to report."""
@@ -139,16 +121,12 @@ class ConsumerGroupMember:
                 failures += 1
                 await pause(self._runtime.scheduler, self._backoff.delay_ms(failures))
         self.is_lost = False
-        if self._heart is None:
-            name = f"heartbeat of group {self._link.group_id}"
-            self._heart = self._runtime.scheduler.spawn(self._beat(), name)
+        self._start_heart()
 
     async def leave(self, reason: str) -> None:
         """Leave at once; a static member announces that it will return (KIP-345)."""
         may_be_known = self._may_be_known
-        if self._heart is not None:
-            self._heart.cancel()
-            self._heart = None
+        self._stop_heart()
         self._forget()
         if may_be_known:
             logger.debug("leaving group %s: %s", self._link.group_id, reason)

@@ -8,13 +8,13 @@ STABLE with `needs_join` means that the group rebalances and waits for this memb
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 from ottla.clients.committed_offsets import GroupMembership
+from ottla.clients.consumer.membership import Membership
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.network_client import NetworkClient, RequestKind, connection_id, response_error
 from ottla.config.client_config import ConsumerConfig
@@ -32,15 +32,14 @@ from ottla.protocol.group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from ottla.runtime import Clock
 from ottla.runtime.scheduler import pause
-from ottla.runtime.timing import Backoff, Deadline
+from ottla.runtime.timing import Deadline
 from ottla.structs import CONSUMER_PROTOCOL_TYPE, NO_GENERATION
 
 logger = logging.getLogger(__name__)
 
 
-class GroupMember:
+class GroupMember(Membership):
     """The membership of one consumer.
 
     Invariant: `generation` and `member_id` are those of the last completed join until the
@@ -58,30 +57,15 @@ class GroupMember:
         protocol_type: str = CONSUMER_PROTOCOL_TYPE,
     ) -> None:
         """`protocol_type` is the kind of data that members exchange: a group has one for all."""
+        super().__init__(client, link, config, on_change)
         self._protocol_type = protocol_type
         self.state = JoinState.UNJOINED
         self.generation = NO_GENERATION
         self.member_id = NO_MEMBER_ID
         self.is_leader = False
-        self.is_lost = False
-        self.needs_join = True
-        self.error: KafkaError | None = None
-        self.poll_watch = PollWatch(
-            client.runtime.clock, config.max_poll_interval_ms, link.group_id
-        )
-        self._client = client
-        self._runtime = client.runtime
-        self._link = link
-        self._config = config
         self._metadata = metadata
         self._assign = assign
-        self.on_lost: Callable[[], Awaitable[None]] = _nothing_to_lose
-        self._on_change = on_change
-        self._heart: asyncio.Task[None] | None = None
         self._heard_ms: int  # when the coordinator has answered, since the last join
-        self._backoff = Backoff(
-            config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
-        )
 
     @property
     def is_joining(self) -> bool:
@@ -92,11 +76,6 @@ class GroupMember:
     def membership(self) -> GroupMembership:
         """The membership with which this member commits."""
         return GroupMembership(self.generation, self.member_id, self._config.group_instance_id)
-
-    def request_join(self) -> None:
-        """Join again in the next step: the subscription changed, or the group asks for it."""
-        self.needs_join = True
-        self._on_change()
 
     async def join(self) -> JoinedGroup:
         """Join, in as many rounds as needed; raises only errors that are not retriable."""
@@ -124,9 +103,7 @@ class GroupMember:
         Static members stay: they are expected to come back (KIP-345).
         """
         member_id = self.member_id
-        if self._heart is not None:
-            self._heart.cancel()
-            self._heart = None
+        self._stop_heart()
         self._become_unjoined()
         if member_id == NO_MEMBER_ID or self._config.group_instance_id is not None:
             return
@@ -168,11 +145,10 @@ class GroupMember:
         if config.group_instance_id is not None:
             request.group_instance_id = config.group_instance_id
             low = FIRST_JOIN_WITH_INSTANCE_ID
-        limit_ms = max(config.request_timeout_ms, config.max_poll_interval_ms + JOIN_MARGIN_MS)
-        response = cast(
-            JoinGroupResponse,
-            await self._client.send(node_id, request, low=low, timeout_ms=limit_ms),
+        answer = await self._client.send(
+            node_id, request, low=low, timeout_ms=self._rebalance_limit_ms
         )
+        response = cast(JoinGroupResponse, answer)
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = response.member_id
         self._raise(response.error_code)
@@ -194,14 +170,16 @@ class GroupMember:
         )
         if self._config.group_instance_id is not None:
             request.group_instance_id = self._config.group_instance_id
-        limit_ms = max(
-            self._config.request_timeout_ms, self._config.max_poll_interval_ms + JOIN_MARGIN_MS
-        )
-        response = cast(
-            SyncGroupResponse, await self._client.send(node_id, request, timeout_ms=limit_ms)
-        )
+        answer = await self._client.send(node_id, request, timeout_ms=self._rebalance_limit_ms)
+        response = cast(SyncGroupResponse, answer)
         self._raise(response.error_code)
         return bytes(response.assignment)
+
+    @property
+    def _rebalance_limit_ms(self) -> int:
+        """How long the coordinator may wait for other members before it answers."""
+        config = self._config
+        return max(config.request_timeout_ms, config.max_poll_interval_ms + JOIN_MARGIN_MS)
 
     def _may_join_again(self, error: KafkaError) -> bool:
         self._link.note(error)
@@ -213,9 +191,7 @@ class GroupMember:
         self.state = JoinState.STABLE
         self.is_lost = False
         self._heard_ms = self._runtime.clock.monotonic_ms()
-        if self._heart is None:
-            name = f"heartbeat of group {self._link.group_id}"
-            self._heart = self._runtime.scheduler.spawn(self._beat(), name)
+        self._start_heart()
 
     def _become_unjoined(self) -> None:
         self._forget_membership(keep_id=False)
@@ -306,61 +282,6 @@ class GroupMember:
         await self._client.send(node_id, request)
 
 
-class PollWatch:
-    """Checks the time since the last poll against `max.poll.interval.ms` (KIP-62).
-
-    A member whose application has stopped polling, and that only sends heartbeats, holds up its
-    group.
-    """
-
-    __slots__ = ("_clock", "_group_id", "_last_ms", "_limit_ms")
-
-    def __init__(self, clock: Clock, limit_ms: int, group_id: str) -> None:
-        self._clock = clock
-        self._limit_ms = limit_ms
-        self._group_id = group_id
-        self.note()
-
-    def note(self) -> None:
-        """Note that the application polls; called from any thread."""
-        self._last_ms = self._clock.monotonic_ms()
-
-    def is_over(self) -> bool:
-        """Whether the last poll is too long ago; if so, logs it."""
-        if self._clock.monotonic_ms() - self._last_ms <= self._limit_ms:
-            return False
-        logger.warning(
-            "no poll for more than max.poll.interval.ms=%d: leaving group %s; poll more often, "
-            "or lower max.poll.records",
-            self._limit_ms,
-            self._group_id,
-        )
-        return True
-
-
-class Membership(Protocol):
-    """The membership of a consumer in a group, for both group protocols.
-
-    `needs_join` says that a rebalance step is needed.
-    """
-
-    error: KafkaError | None
-    is_lost: bool
-    needs_join: bool
-    on_lost: Callable[[], Awaitable[None]]
-    poll_watch: PollWatch
-
-    @property
-    def is_joining(self) -> bool: ...
-
-    @property
-    def membership(self) -> GroupMembership: ...
-
-    def request_join(self) -> None: ...
-
-    async def leave(self, reason: str) -> None: ...
-
-
 NO_MEMBER_ID = ""
 JOIN_MARGIN_MS = 5000
 FIRST_JOIN_WITH_INSTANCE_ID = 5
@@ -369,10 +290,6 @@ FIRST_LEAVE_WITH_MEMBERS = 3
 # The group continues without this member: it has to join as a new one, and owns nothing.
 LOST = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 JOIN_AGAIN = LOST | {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED}
-
-
-async def _nothing_to_lose() -> None:
-    """The default callback for lost partitions."""
 
 
 class JoinState(Enum):

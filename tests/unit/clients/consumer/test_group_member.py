@@ -6,7 +6,7 @@ import pytest
 from consumer_world import ConsumerWorld
 from mock_kafka import HANG_UP, MockCluster
 
-from ottla.clients.consumer.group_member import PollWatch
+from ottla.clients.consumer.membership import PollWatch
 from ottla.clients.consumer.subscription_state import RebalanceListener
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
