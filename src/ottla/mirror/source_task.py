@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from ottla.clients.admin.admin import Admin
@@ -412,15 +412,9 @@ class SourceTask:
         If there is no room for one, the next call continues there.
         """
         count = 0
-        for record in batch.records():
-            if record.offset < position:
-                continue
-            timestamp_ms = record.timestamp_ms
-            if batch.magic == MAGIC and batch.is_log_append_time:
-                timestamp_ms = batch.max_timestamp
-            timed = record._replace(timestamp_ms=max(0, timestamp_ms))
+        for record in timed_records(batch, position):
             try:
-                self.send_record(partition, timed, batch.max_timestamp)
+                self.send_record(partition, record, batch.max_timestamp)
             except KafkaError:
                 self._backlog[0] = partition, record.offset, batch
                 raise
@@ -490,7 +484,7 @@ class SourceTask:
             self._in_transaction = True
 
     def is_aborted(self) -> bool:
-        """A method, as it may be so after each look at what was acknowledged."""
+        """Whether no transaction is open; each look at acknowledgements may abort it."""
         return not self._in_transaction
 
     def commit_transaction(self) -> None:
@@ -670,11 +664,7 @@ class RefusedPartition:
     def take_batch(self) -> None:
         """Decode the next batch."""
         position, batch = self.batches.popleft()
-        is_append_time = batch.magic == MAGIC and batch.is_log_append_time
-        for record in batch.records():
-            if record.offset >= position:
-                time_ms = batch.max_timestamp if is_append_time else record.timestamp_ms
-                self.records.append(record._replace(timestamp_ms=max(0, time_ms)))
+        self.records.extend(timed_records(batch, position))
         self.passed = batch.next_offset
 
     def on_group_refused(self, error: KafkaError | None, count: int) -> None:
@@ -719,6 +709,15 @@ def as_it_is(partition: int, batch: RecordBatch, position: int) -> EncodedRecord
     section = batch.view[BATCH_OVERHEAD:]
     times = (batch.base_timestamp, batch.max_timestamp)
     return EncodedRecords(partition, batch.record_count, section, *times, batch.compression)
+
+
+def timed_records(batch: RecordBatch, position: int) -> Iterator[Record]:
+    """The records from the position on, with the timestamps that readers of the batch see."""
+    is_append_time = batch.magic == MAGIC and batch.is_log_append_time
+    for record in batch.records():
+        if record.offset >= position:
+            time_ms = batch.max_timestamp if is_append_time else record.timestamp_ms
+            yield record._replace(timestamp_ms=max(0, time_ms))
 
 
 class RefusedPartitions:
