@@ -389,7 +389,8 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/connect/test_connect_worker.py",
         "the parts of a worker are tested together, against a broker in the process",
-        "connect/worker connect/worker_task connect/worker_clients connect/herder",
+        "connect/worker connect/worker_task connect/plugin_thread connect/worker_clients "
+        "connect/herder",
     ),
     Elsewhere(
         "tests/unit/connect/test_distributed_herder.py",

@@ -32,8 +32,8 @@ from ottla.cli.terminal import Terminal, check_reachable, interruptible
 from ottla.clients.connect_rest import ConnectRefusedError, ConnectRest, offsets_of, status_of
 from ottla.clients.json_answers import OddAnswerError, part, text_of, texts_of
 from ottla.connect.connect_worker import ConnectWorker
+from ottla.connect.plugin_thread import INITIAL_STATES
 from ottla.connect.preview import Preview
-from ottla.connect.worker_task import INITIAL_STATES
 from ottla.errors import KafkaError
 from ottla.runtime.http_calls import shown_url
 

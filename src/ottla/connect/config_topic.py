@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.connect.herder import ConfigState, is_level
 from ottla.connect.offset_storage import to_json
-from ottla.connect.worker_task import TargetState
+from ottla.connect.plugin_thread import TargetState
 from ottla.record.consumer_record import ConsumerRecord
 
 logger = logging.getLogger(__name__)

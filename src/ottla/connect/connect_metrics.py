@@ -21,6 +21,7 @@ from ottla.connect import exactly_once, sink_task, source_task
 from ottla.connect.distributed_herder import DistributedHerder
 from ottla.connect.exactly_once import ExactlyOnceSourceTask
 from ottla.connect.herder import Herder
+from ottla.connect.plugin_thread import State
 from ottla.connect.sink_task import WorkerSinkTask
 from ottla.connect.source_task import WorkerSourceTask
 from ottla.connect.worker import Startups, Worker
@@ -28,7 +29,6 @@ from ottla.connect.worker_task import (
     BATCH_SIZE,
     COMMIT_SUCCESS,
     COMMIT_TIME,
-    State,
     TaskMeasures,
     WorkerTask,
 )

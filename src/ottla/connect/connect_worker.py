@@ -21,10 +21,10 @@ from ottla.config.connect_config import DistributedConfig, StandaloneConfig, Wor
 from ottla.connect.distributed_herder import DistributedHerder, offset_topic
 from ottla.connect.herder import Herder, StandaloneHerder
 from ottla.connect.offset_storage import FileOffsetStorage
+from ottla.connect.plugin_thread import TargetState
 from ottla.connect.secret_filter import SecretFilter
 from ottla.connect.worker import Worker
 from ottla.connect.worker_clients import WorkerClients
-from ottla.connect.worker_task import TargetState
 from ottla.errors import ConfigError, KafkaError
 from ottla.runtime.io_thread import IoThread, run_in_thread
 

@@ -42,12 +42,13 @@ from ottla.connect.config_topic import (
 from ottla.connect.connect_protocol import CONFIG_MISMATCH, CONNECTOR, Assignment, body_of, sign
 from ottla.connect.herder import Herder
 from ottla.connect.offset_storage import TopicOffsetStorage
+from ottla.connect.plugin_thread import State, TargetState
 from ottla.connect.statuses import Status, TopicStatuses
 from ottla.connect.topic_table import FENCED, TableTopic, TopicTable
 from ottla.connect.worker import PLUGIN_LIMIT_S, ConnectRestError, Worker, refusal
 from ottla.connect.worker_clients import WorkerClients, with_prefix
 from ottla.connect.worker_group import WorkerGroup
-from ottla.connect.worker_task import ExactlyOnce, State, TargetState, TaskId
+from ottla.connect.worker_task import ExactlyOnce, TaskId
 from ottla.errors import KafkaError
 from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime.timing import Deadline

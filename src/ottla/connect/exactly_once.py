@@ -23,9 +23,10 @@ from ottla.config.coordinator_config import TransactionConfig
 from ottla.connect.connector import SourceBatch, TransactionContext
 from ottla.connect.data import SourceRecord
 from ottla.connect.offset_storage import SourceOffset
+from ottla.connect.plugin_thread import TargetState
 from ottla.connect.source_task import WRITTEN, SentRecord, WorkerSourceTask
 from ottla.connect.topic_table import FENCED
-from ottla.connect.worker_task import TargetState, TaskParts
+from ottla.connect.worker_task import TaskParts
 from ottla.errors import KafkaError
 from ottla.runtime.timing import Deadline
 

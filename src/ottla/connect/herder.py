@@ -29,6 +29,7 @@ from ottla.connect.connector_settings import (
     validation_json,
 )
 from ottla.connect.offset_storage import SourceOffset, check_simple
+from ottla.connect.plugin_thread import State, TargetState
 from ottla.connect.plugins import (
     CONNECTORS,
     CONVERTERS,
@@ -42,7 +43,7 @@ from ottla.connect.plugins import (
 from ottla.connect.statuses import Status, Statuses
 from ottla.connect.worker import ConnectRestError, RunningConnector, Worker, refusal
 from ottla.connect.worker_clients import WorkerClients
-from ottla.connect.worker_task import State, TargetState, TaskId
+from ottla.connect.worker_task import TaskId
 from ottla.errors import KafkaError
 from ottla.runtime import log_levels
 from ottla.structs import TopicPartition
@@ -390,7 +391,7 @@ class Herder(ABC):
     # Offsets (KIP-875)
 
     async def offsets(self, name: str) -> dict[str, Any]:
-        """Where a connector is."""
+        """The offsets of a connector: those of its source, or of its consumer group."""
         config = self.config(name)
         if self.kind_of(config) == "sink":
             found = await self.worker.ask(
@@ -407,7 +408,7 @@ class Herder(ABC):
         }
 
     async def alter_offsets(self, name: str, wanted: Sequence[tuple[Place, Place | None]]) -> str:
-        """Set offsets of a stopped connector; returns what the person is told."""
+        """Set offsets of a stopped connector; returns the sentence of the answer."""
         async with self._lock(name):
             return await self._write_offsets(name, wanted, "altered")
 

@@ -114,7 +114,7 @@ class Redrive:
         return self._taken == self._choice.at_most
 
     def _judged(self, letter: DeadLetter) -> list[Departure]:
-        """The letter, if it goes; why another stays is told."""
+        """The letter, if it is to be sent; the reason is reported if not."""
         place = TopicPartition(letter.record.topic, letter.record.partition)
         after, self._after[place] = self._after[place], letter.record.offset + 1
         if self._is_full:

@@ -26,9 +26,10 @@ from ottla.connect.connect_metrics import worker_registry
 from ottla.connect.connect_protocol import ALGORITHM, SIGNATURE, check_signature
 from ottla.connect.distributed_herder import DistributedHerder, NotLeaderError, path_of
 from ottla.connect.herder import Herder, is_level
+from ottla.connect.plugin_thread import INITIAL_STATES, TargetState
 from ottla.connect.worker import ConnectRestError, refusal
 from ottla.connect.worker_clients import with_prefix
-from ottla.connect.worker_task import INITIAL_STATES, TargetState, TaskId
+from ottla.connect.worker_task import TaskId
 from ottla.errors import KafkaError, KafkaTimeoutError
 from ottla.metrics.bounded_runner import BoundedRunner
 from ottla.metrics.metrics_pages import MetricsPages

@@ -23,6 +23,7 @@ from ottla.connect.connector import SinkConnector, SinkTaskContext
 from ottla.connect.conversion import ConsumedRecord
 from ottla.connect.data import DataError, SinkRecord, shown
 from ottla.connect.dead_letter_queue import DeadLetterQueue, log_report
+from ottla.connect.plugin_thread import State, TargetState
 from ottla.connect.plugins import name_of
 from ottla.connect.tolerance import (
     Operation,
@@ -34,15 +35,7 @@ from ottla.connect.tolerance import (
     may_succeed_later,
 )
 from ottla.connect.worker_clients import DEAD_LETTERS
-from ottla.connect.worker_task import (
-    BATCH_SIZE,
-    COMMIT_SUCCESS,
-    State,
-    TargetState,
-    TaskContext,
-    TaskParts,
-    WorkerTask,
-)
+from ottla.connect.worker_task import BATCH_SIZE, COMMIT_SUCCESS, TaskContext, TaskParts, WorkerTask
 from ottla.errors import KafkaError
 from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime.timing import Deadline

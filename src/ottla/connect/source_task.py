@@ -27,6 +27,7 @@ from ottla.connect.conversion import Encoded
 from ottla.connect.data import DataError, Schema, SourceRecord, shown
 from ottla.connect.dead_letter_queue import log_report
 from ottla.connect.offset_storage import SourceOffset, check_stored, partition_key
+from ottla.connect.plugin_thread import State, TargetState
 from ottla.connect.tolerance import (
     Operation,
     RecordFailure,
@@ -36,14 +37,7 @@ from ottla.connect.tolerance import (
     may_succeed_later,
 )
 from ottla.connect.topic_creation import TopicCreation
-from ottla.connect.worker_task import (
-    BATCH_SIZE,
-    State,
-    TargetState,
-    TaskContext,
-    TaskParts,
-    WorkerTask,
-)
+from ottla.connect.worker_task import BATCH_SIZE, TaskContext, TaskParts, WorkerTask
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.record.kernel import encode_values
 from ottla.record.rows import EncodedRecords

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.connect.offset_storage import to_json
-from ottla.connect.worker_task import State, TaskId
+from ottla.connect.plugin_thread import State
+from ottla.connect.worker_task import TaskId
 from ottla.record.consumer_record import ConsumerRecord
 
 logger = logging.getLogger(__name__)

@@ -15,29 +15,22 @@ from typing import Any, Final, TypeVar, cast
 
 from ottla.config.connect_config import ConnectorConfig, WorkerConfig
 from ottla.connect.config_providers import ConfigProviders
-from ottla.connect.connector import Connector, Context
+from ottla.connect.connector import Connector
 from ottla.connect.connector_settings import Checker, parse_connector
 from ottla.connect.conversion import Conversion, make_converter, make_transforms
 from ottla.connect.data import shown
 from ottla.connect.exactly_once import ExactlyOnceSourceTask
 from ottla.connect.offset_storage import OffsetStorage, OwnOffsets, TopicOffsetStorage
+from ottla.connect.plugin_thread import PluginContext, PluginThread, State, TargetState
 from ottla.connect.plugins import Plugins
 from ottla.connect.sink_task import WorkerSinkTask
 from ottla.connect.source_task import WorkerSourceTask
 from ottla.connect.worker_clients import WorkerClients
-from ottla.connect.worker_task import (
-    ExactlyOnce,
-    PluginCalls,
-    State,
-    TargetState,
-    TaskId,
-    TaskParts,
-    WorkerTask,
-)
+from ottla.connect.worker_task import ExactlyOnce, TaskId, TaskParts, WorkerTask
 from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.metrics.sensors import WindowedValues
 from ottla.runtime import Clock, Runtime
-from ottla.runtime.io_thread import Condition, run_in_thread
+from ottla.runtime.io_thread import run_in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -49,34 +42,11 @@ MOST_LOOK_PAUSE_S: Final = 1.0
 ENDS_OF_START: Final = (State.RUNNING, State.PAUSED, State.STOPPED, State.FAILED)
 
 
-class PlanContext(Context):
-    """The context of a connector's planning object."""
-
-    def __init__(self, running: RunningConnector) -> None:
-        self._running = running
-        self.name = running.name
-        self.properties = running.properties
-
-    @property
-    def is_stopping(self) -> bool:
-        return not self._running.may_watch
-
-    def wait(self, seconds: float) -> bool:
-        with self._running.calls.waiting():
-            return self._running.wait(seconds)
-
-    def request_task_reconfiguration(self) -> None:
-        self._running.request_reconfiguration()
-
-    def offset(self, partition: Mapping[str, Any]) -> dict[str, Any] | None:
-        return self._running.offsets.table.get(self.name, partition)
-
-    def fail(self, error: BaseException) -> None:
-        self._running.fail(error)
-
-
-class RunningConnector:
+class RunningConnector(PluginThread):
     """The planning object of a connector, and the thread in which it watches."""
+
+    KIND = "Connector"
+    ABANDONED = "Connector %s does not stop: it is left behind. %s"
 
     def __init__(
         self,
@@ -88,65 +58,34 @@ class RunningConnector:
         request_reconfiguration: Callable[[], object],
         clock: Clock,
     ) -> None:
-        self.name = name
+        started = TargetState.STARTED
+        super().__init__(name, properties, offsets, request_reconfiguration, started, clock)
         self.given = given
         """Its properties as they are kept; in `properties` references are resolved."""
-        self.properties = properties
-        self.offsets = offsets
-        self.request_reconfiguration = request_reconfiguration
         self.made: Future[Connector] = Future()
         """The object, once its constructor has returned."""
         self.planning = asyncio.Lock()
         """Of the loop, while the object is asked for its tasks and they are stored."""
-        self.finished: Future[None] = Future()
         self._on_status = on_status
-        self._changed = Condition()
-        self._target = TargetState.STARTED
-        self._is_stopping = False
-        self._is_abandoned = False
-        self._shown: State | None = None
-        self.calls = PluginCalls(clock, self._tell_of_call)
 
     def begin(self, plugins: Plugins, target: TargetState) -> None:
         self._target = target
         self.finished = run_in_thread(lambda: self._run(plugins), f"connector-{self.name}")
 
     @property
-    def may_watch(self) -> bool:
-        return not self._is_stopping and self._target is TargetState.STARTED
+    def is_stopping(self) -> bool:
+        """Whether `watch` is to return: also while the connector is paused."""
+        return self._is_stopping or self._target is not TargetState.STARTED
 
-    def wait(self, seconds: float) -> bool:
-        with self._changed:
-            return self._changed.wait_for(lambda: not self.may_watch, seconds)
-
-    def set_target(self, target: TargetState) -> None:
-        with self._changed:
-            self._target = target
-            self._changed.notify_all()
-
-    def request_stop(self) -> None:
-        with self._changed:
-            self._is_stopping = True
-            self._changed.notify_all()
-
-    def abandon(self) -> None:
-        """It does not stop: nothing is heard of it any longer."""
-        trace = self.calls.under_way()
-        with self._changed:
-            self._is_abandoned = True
-            self._on_status(self.name, State.UNASSIGNED, trace and f"Left behind: {trace}")
-        logger.error("Connector %s does not stop: it is left behind. %s", self.name, trace or "")
-
-    def fail(self, error: BaseException) -> None:
-        self._show(State.FAILED, "".join(traceback.format_exception(error)))
-        self.request_stop()
+    def report(self, state: State, trace: str | None) -> None:
+        self._on_status(self.name, state, trace)
 
     def _run(self, plugins: Plugins) -> None:
         try:
             connector_class = plugins.connector(self.properties["connector.class"])
             _, settings = parse_connector(connector_class, self.properties)
             with self.calls.during("the constructor"):
-                connector = connector_class(settings, PlanContext(self))
+                connector = connector_class(settings, PluginContext(self))
             self.made.set_result(connector)
             self._serve(connector)
         except BaseException as error:
@@ -154,44 +93,31 @@ class RunningConnector:
                 self.made.set_exception(error)
             if not self._is_abandoned:
                 logger.exception("Connector %s failed", self.name)
-                self._show(State.FAILED, "".join(traceback.format_exception(error)))
+                self.show(State.FAILED, "".join(traceback.format_exception(error)))
         else:
             if self._shown is not State.FAILED:
-                self._show(State.UNASSIGNED)
+                self.show(State.UNASSIGNED)
 
     def _serve(self, connector: Connector) -> None:
         """Watch while it is started, wait while it is paused."""
         while not self._is_stopping:
             target = self._target
             if target is TargetState.STARTED:
-                self._show(State.RUNNING)
+                self.show(State.RUNNING)
                 connector.watch()
             else:
-                self._show(State.PAUSED if target is TargetState.PAUSED else State.STOPPED)
+                self.show(State.PAUSED if target is TargetState.PAUSED else State.STOPPED)
             self._wait_for_other_target(target)
 
     def _wait_for_other_target(self, target: TargetState) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._is_stopping or self._target is not target)
 
-    def _show(self, state: State, trace: str | None = None) -> None:
-        with self._changed:
-            if state is not self._shown and not self._is_abandoned:
-                self._shown = state
-                self._on_status(self.name, state, trace)
-
     def split(self, tasks_max: int) -> Sequence[Mapping[str, str]]:
         """Ask it for its tasks, in the thread that waits for them."""
         connector = self.made.result()
         with self.calls.during("tasks"):
             return checked_tasks(connector.tasks(tasks_max))
-
-    def _tell_of_call(self, trace: str | None) -> None:
-        """Report the state that it is in once more, with what is known of its call."""
-        with self._changed:
-            if self._shown is not State.FAILED and not self._is_abandoned:
-                self._on_status(self.name, self._shown or State.UNASSIGNED, trace)
-                logger.warning("Connector %s: %s", self.name, trace or "the call has returned")
 
 
 def checked_tasks(found: Any) -> Sequence[Mapping[str, str]]:
@@ -282,8 +208,8 @@ class Worker:
         self.open_offsets: Callable[[str], TopicOffsetStorage] | None = None
         """Opens the topic that a connector wants its offsets in; set in groups."""
         self._own_offsets: dict[str, OwnOffsets] = {}
-        self._ending: dict[WorkerTask | RunningConnector, None] = {}
-        """What was told to stop, and is waited for."""
+        self._ending: dict[PluginThread, None] = {}
+        """Those that are stopping, and are waited for."""
         self._loop = asyncio.get_running_loop()
         self._committing: dict[TaskId, Future[Any]] = {}
         self._commits = asyncio.create_task(self._commit_at_intervals(), name="commit offsets")
@@ -446,7 +372,7 @@ class Worker:
             self.tasks[task_id].set_target(target)
 
     async def close(self) -> None:
-        """Stop everything."""
+        """Stop all connectors and tasks."""
         self._commits.cancel()
         self._looks.cancel()
         await self.stop_tasks(list(self.tasks))
@@ -482,7 +408,7 @@ class Worker:
             self._committing = {t: f for t, f in self._committing.items() if not f.done()}
 
     async def _look_at_intervals(self) -> None:
-        """Have calls told that do not return."""
+        """Report calls of plug-ins that do not return."""
         limit_ms = self.config.plugin_call_warn_ms
         while True:
             await asyncio.sleep(min(limit_ms / 2000, MOST_LOOK_PAUSE_S))

@@ -42,7 +42,7 @@ def check_overrides(config: WorkerConfig, properties: Mapping[str, str]) -> dict
 
 
 class WorkerClients:
-    """Makes the clients of one connector; who asks for one closes it."""
+    """Makes the clients of one connector; the caller closes them."""
 
     def __init__(
         self,

@@ -15,13 +15,10 @@ from __future__ import annotations
 import logging
 import math
 import traceback
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from enum import StrEnum
 from functools import partial
 from itertools import count
 from typing import Any, ClassVar, Final, NamedTuple
@@ -32,75 +29,47 @@ from ottla.config.connect_config import ConnectorConfig, WorkerConfig
 from ottla.connect.connector import Connector
 from ottla.connect.conversion import Conversion
 from ottla.connect.offset_storage import OffsetStorage
+from ottla.connect.plugin_thread import PluginContext, PluginThread, State, TargetState
 from ottla.connect.tolerance import Tolerance, may_succeed_later
 from ottla.connect.worker_clients import WorkerClients
 from ottla.metrics.metrics_registry import Beans
 from ottla.metrics.sensors import WindowedValues
 from ottla.runtime import Clock, Runtime
-from ottla.runtime.io_thread import Condition, Lock, get_ident, run_in_thread, stack_of
+from ottla.runtime.io_thread import Lock, run_in_thread
 
 logger = logging.getLogger(__name__)
 
 
-class WorkerTask(ABC):
-    """Runs one task. `begin` once, then `pause`, `resume`, `stop` from any thread.
+class WorkerTask(PluginThread):
+    """Runs one task: `begin` once, then pause, resume and stop it from any thread."""
 
-    `finished` is done when the thread has ended; it holds no error.
-    """
+    KIND = "Task"
+    ABANDONED = "Graceful stop of task %s failed: it is left behind, with its clients closed. %s"
 
     MEASURED: ClassVar[tuple[str, ...]] = ()
     """The totals that it counts, by Kafka's names."""
     tolerance: Tolerance
 
     def __init__(self, parts: TaskParts, target: TargetState) -> None:
+        super().__init__(
+            parts.id.connector,
+            parts.properties,
+            parts.offsets,
+            parts.request_reconfiguration,
+            target,
+            parts.runtime.clock,
+        )
         self.id = parts.id
         self.parts = parts
-        self.finished: Future[None] = Future()
-        self._target = target
-        self._changed = Condition()
-        self._is_stopping = False
-        self._is_abandoned = False
-        self._shown: State | None = None
         self._topics: set[str] = set()
-        self.calls = PluginCalls(parts.runtime.clock, self._tell_of_call)
         self.measures = TaskMeasures(parts.runtime.clock, *self.MEASURED)
         self.beans = Beans(parts.runtime.clock)
-        """What the connector measures by itself."""
+        """The measures of the connector itself."""
 
     # From the worker, in any thread
 
     def begin(self) -> None:
         self.finished = run_in_thread(self._run, f"connect-task-{self.id}")
-
-    def set_target(self, target: TargetState) -> None:
-        """Pause or resume."""
-        with self._changed:
-            self._target = target
-            self._changed.notify_all()
-        self.wake()
-
-    def request_stop(self) -> None:
-        """Have it stop soon."""
-        with self._changed:
-            self._is_stopping = True
-            self._changed.notify_all()
-        self.wake()
-
-    def abandon(self) -> None:
-        """It has not stopped in time: nothing more is heard of it, nor, once its clients are
-        closed, written by it."""
-        trace = self.calls.under_way()
-        with self._changed:
-            self._is_abandoned = True
-            self.parts.on_status(self.id, State.UNASSIGNED, trace and f"Left behind: {trace}")
-        logger.error(
-            "Graceful stop of task %s failed: it is left behind, with its clients closed. %s",
-            self.id,
-            trace or "",
-        )
-
-    def wake(self) -> None:
-        """End a wait of the task for records."""
 
     @abstractmethod
     def close_clients(self) -> None:
@@ -109,17 +78,12 @@ class WorkerTask(ABC):
     # For the task, in its thread
 
     @property
-    def is_stopping(self) -> bool:
-        return self._is_stopping
+    def title(self) -> str:
+        return str(self.id)
 
     @property
     def is_paused(self) -> bool:
         return self._target is not TargetState.STARTED
-
-    def wait(self, seconds: float) -> bool:
-        """Sleep; True at once if the task is to stop."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._is_stopping, seconds)
 
     def call_until_up(self, method: str, call: Callable[[], object]) -> bool:
         """Call a method of the plug-in, again and again while its system is down.
@@ -144,25 +108,16 @@ class WorkerTask(ABC):
         with self._changed:
             self._changed.wait_for(lambda: self._is_stopping or not self.is_paused)
 
-    def show(self, state: State, trace: str | None = None) -> None:
-        """Report a state, if it is a new one."""
-        with self._changed:
-            if state is not self._shown and not self._is_abandoned:
-                self._shown = state
-                self.measures.enter(state)
-                self.parts.on_status(self.id, state, trace)
+    def report(self, state: State, trace: str | None) -> None:
+        self.parts.on_status(self.id, state, trace)
+
+    def enter(self, state: State) -> None:
+        self.measures.enter(state)
 
     @property
     def shown(self) -> State:
         """The state that was reported last."""
         return self._shown or State.UNASSIGNED
-
-    def _tell_of_call(self, trace: str | None) -> None:
-        """Report the state that it is in once more, with what is known of its call."""
-        with self._changed:
-            if self._shown is not State.FAILED and not self._is_abandoned:
-                self.parts.on_status(self.id, self._shown or State.UNASSIGNED, trace)
-                logger.warning("Task %s: %s", self.id, trace or "the call has returned")
 
     def note_topic(self, topic: str) -> None:
         """Report a topic that it uses, once."""
@@ -195,34 +150,6 @@ class WorkerTask(ABC):
             self.show(State.FAILED, trace)
         else:
             self.show(State.UNASSIGNED)
-
-
-class State(StrEnum):
-    """The states of connectors and tasks; the names are Kafka's."""
-
-    UNASSIGNED = "UNASSIGNED"
-    RUNNING = "RUNNING"
-    PAUSED = "PAUSED"
-    FAILED = "FAILED"
-    STOPPED = "STOPPED"
-    RESTARTING = "RESTARTING"
-    DESTROYED = "DESTROYED"
-
-
-class TargetState(StrEnum):
-    """What a person wants a connector to do."""
-
-    STARTED = "STARTED"
-    PAUSED = "PAUSED"
-    STOPPED = "STOPPED"
-
-
-INITIAL_STATES: Final = {
-    "RUNNING": TargetState.STARTED,
-    "PAUSED": TargetState.PAUSED,
-    "STOPPED": TargetState.STOPPED,
-}
-"""The states with which a connector may be created (KIP-980)."""
 
 
 class TaskId(NamedTuple):
@@ -278,89 +205,8 @@ class TaskParts:
     """Puts references in the place of secrets in what a connector says."""
 
 
-class PluginCall(NamedTuple):
-    """A method of a plug-in that a thread is in."""
-
-    method: str
-    thread: int
-    began_ms: int
-    since_ms: int
-    """The same moment by the clock on the wall."""
-
-
-class PluginCalls:
-    """The calls of one plug-in that have not returned, and what is told of one that lasts long.
-
-    `tell` gets a text when a call has lasted too long, and None when that call has returned.
-    """
-
-    def __init__(self, clock: Clock, tell: Callable[[str | None], object]) -> None:
-        self._clock = clock
-        self._tell = tell
-        self._lock = Lock()
-        self._calls: dict[int, PluginCall] = {}
-        self._told: PluginCall | None = None
-
-    @contextmanager
-    def during(self, method: str) -> Iterator[None]:
-        """Around a call of the plug-in, in the thread that makes it."""
-        self._begin(method)
-        try:
-            yield
-        finally:
-            self._end()
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Around a sleep that a plug-in asks for, which ends when it is to stop: it is no hang."""
-        call = self._end()
-        try:
-            yield
-        finally:
-            if call is not None:
-                self._begin(call.method)
-
-    def _begin(self, method: str) -> None:
-        clock = self._clock
-        call = PluginCall(method, get_ident(), clock.monotonic_ms(), clock.now_ms())
-        with self._lock:
-            self._calls[call.thread] = call
-
-    def _end(self) -> PluginCall | None:
-        with self._lock:
-            call = self._calls.pop(get_ident(), None)
-            if call is not None and self._told is call:
-                self._told = None
-                self._tell(None)
-        return call
-
-    def look(self, limit_ms: int) -> None:
-        """Tell of a call that has lasted so long, once; for the loop, at intervals."""
-        with self._lock:
-            call = self._longest()
-            if call is None or self._told is not None:
-                return
-            if self._clock.monotonic_ms() - call.began_ms >= limit_ms:
-                self._told = call
-                self._tell(_described(call))
-
-    def under_way(self) -> str | None:
-        """What is told of the call that has lasted longest; None if there is none."""
-        with self._lock:
-            call = self._longest()
-            return None if call is None else _described(call)
-
-    def _longest(self) -> PluginCall | None:
-        return min(self._calls.values(), key=lambda call: call.began_ms, default=None)
-
-
-def _described(call: PluginCall) -> str:
-    since = datetime.fromtimestamp(call.since_ms // 1000, UTC).isoformat()
-    return f"{call.method} has not returned since {since}:\n{stack_of(call.thread)}"
-
-
 class TaskMeasures:
-    """What a task does: its threads write once a batch, the worker's loop reads.
+    """The measures of a task: its threads write once a batch, the worker's loop reads.
 
     `totals` only grow; `times` are those that a task spent in each of its states.
     """
@@ -383,7 +229,7 @@ class TaskMeasures:
             self.totals[name] += count
 
     def reach(self, name: str, total: int) -> None:
-        """A total is so much by now."""
+        """Raise a total to at least `total`."""
         with self._lock:
             self.totals[name] = max(total, self.totals[name])
 
@@ -437,7 +283,7 @@ class TaskMeasures:
             return values.average(self._clock.monotonic_ms()) if values else math.nan
 
     def maximum(self, name: str) -> float:
-        """The same for the largest."""
+        """The largest value of the last 30 to 60 seconds; NaN without values."""
         with self._lock:
             values = self._values.get(name)
             return values.maximum(self._clock.monotonic_ms()) if values else math.nan
@@ -453,33 +299,13 @@ class TaskMeasures:
             return self._counted.shown(self._clock.monotonic_ms())
 
 
-class TaskContext:
+class TaskContext(PluginContext):
     """What the contexts of source and sink tasks have in common."""
 
     def __init__(self, task: WorkerTask) -> None:
-        self._task = task
-        self.name = task.id.connector
-        self.properties = task.parts.properties
+        super().__init__(task)
         self.beans = task.beans
 
-    @property
-    def is_stopping(self) -> bool:
-        return self._task.is_stopping
-
-    def wait(self, seconds: float) -> bool:
-        with self._task.calls.waiting():
-            return self._task.wait(seconds)
-
-    def request_task_reconfiguration(self) -> None:
-        self._task.parts.request_reconfiguration()
-
-    def offset(self, partition: Mapping[str, Any]) -> dict[str, Any] | None:
-        return self._task.parts.offsets.table.get(self.name, partition)
-
     def offsets(self) -> list[tuple[Mapping[str, Any], dict[str, Any]]]:
-        found = self._task.parts.offsets.table.of(self.name)
+        found = self._thread.offsets.table.of(self.name)
         return [(each.partition, dict(each.offset)) for each in found if each.offset is not None]
-
-    def fail(self, error: BaseException) -> None:
-        self._task.show(State.FAILED, "".join(traceback.format_exception(error)))
-        self._task.request_stop()

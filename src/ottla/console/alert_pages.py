@@ -30,7 +30,7 @@ async def alerts(visit: Visit) -> Data:
 
 
 def newest_first(alert: Alert) -> tuple[int, str, str]:
-    """The order of a list."""
+    """The key by which a list begins with the newest alerts."""
     return -alert.since_ms, alert.rule, alert.subject
 
 

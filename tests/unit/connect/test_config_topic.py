@@ -16,7 +16,7 @@ from ottla.connect.config_topic import (
     target_entry,
     task_entries,
 )
-from ottla.connect.worker_task import TargetState
+from ottla.connect.plugin_thread import TargetState
 from ottla.record.consumer_record import ConsumerRecord, TimestampType
 
 NAME = "a-b"

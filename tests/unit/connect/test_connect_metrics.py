@@ -20,7 +20,8 @@ from connect_kit import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from ottla import Producer
-from ottla.connect.worker_task import State, TaskMeasures
+from ottla.connect.plugin_thread import State
+from ottla.connect.worker_task import TaskMeasures
 from ottla.testing import InProcessBroker, wait_until
 from ottla.testing.runtime import mock_runtime
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.connect.plugin_thread import State
 from ottla.connect.statuses import Status, TopicStatuses
-from ottla.connect.worker_task import State, TaskId
+from ottla.connect.worker_task import TaskId
 from ottla.record.consumer_record import ConsumerRecord, TimestampType
 
 TASK = TaskId("a-b", 0)

@@ -375,7 +375,7 @@ class Database:
         return self.time_type(kind) or ColumnType(STRING, self.raw, read_text)
 
     def time_type(self, kind: Any) -> ColumnType | None:
-        """As above for dates and times; None for others."""
+        """The Connect type of a column of dates or times; None for other types."""
         sql = self.sql
         for types, schema, read in (
             (sql.DateTime, TIMESTAMP, timestamp_reader(self.zone_of(kind))),
@@ -411,11 +411,11 @@ class Database:
         return self.sql.type_coerce(column, self.sql.types.NullType())
 
     def number_text(self, column: Any) -> Any:
-        """An exact number."""
+        """A column of exact numbers, so that no digit of one is lost."""
         return self.raw(column)
 
     def time_text(self, column: Any) -> Any:
-        """A time so that it can be compared with the column again, without loss."""
+        """A column of times, whose values can be compared with it again without loss."""
         return column
 
     def time_value(self, kind: Any, stored: Any) -> Any:
@@ -462,11 +462,11 @@ class Database:
         return column
 
     def place(self, raw: Any, is_time: bool) -> Any:
-        """As above for a value that was read."""
+        """A value that was read, as values of its column are compared."""
         return raw
 
     def time_place(self, kind: Any, stored: Any) -> Any:
-        """As above for a time of an offset; None if it is not a time."""
+        """The time of an offset, as those of its column are compared; None if it is not a time."""
         return self.time_value(kind, stored)
 
     def near(self, column: Any, stored: Any) -> Any:

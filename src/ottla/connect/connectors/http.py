@@ -396,7 +396,7 @@ class Page(NamedTuple):
 
     @property
     def offset(self) -> dict[str, Any]:
-        """As it is stored."""
+        """The place in the form in which it is stored."""
         found = {"next": self.next, "done": self.done}
         return found | {"version": self.version} if self.version else found
 
@@ -620,7 +620,7 @@ class HttpSource(SourceConnector):
 
     @classmethod
     def is_exactly_once(cls, settings: ConfigTable) -> bool:
-        """Each record has a place."""
+        """True: each record has a place."""
         return True
 
     @classmethod

@@ -266,7 +266,7 @@ class LogFolderSource(SourceConnector):
 
     @classmethod
     def is_exactly_once(cls, settings: ConfigTable) -> bool:
-        """Files have positions."""
+        """True: each line has a position in its file."""
         return True
 
     @classmethod
@@ -489,7 +489,7 @@ class FollowedFile:
         return self._file is not None and self.reached.fits(self._file)
 
     def seen_at(self, seen: Sighting) -> None:
-        """It is there now."""
+        """Note where the file was seen; one that is open is closed if it was another."""
         if seen.identity != self.identity:
             self.close()
             self.device, self.inode = seen.identity

@@ -75,7 +75,7 @@ class MySql(WithTextTimes):
         return lambda value: read_text(value).replace(" ", "T") + ending
 
     def made_type(self, schema: Schema, is_key: bool) -> Any:
-        """As above, but without the limits of MySQL's defaults: whole seconds, and 64 kB."""
+        """A type without the limits of MySQL's defaults, whole seconds and 64 kB."""
         dialect = import_module("sqlalchemy.dialects.mysql")
         found = super().made_type(schema, is_key)
         if isinstance(found, self.sql.Numeric) and schema.logical:

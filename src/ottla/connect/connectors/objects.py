@@ -287,14 +287,14 @@ class FilesSink(SinkConnector):
                 self._write(place, pending)
 
     def pre_commit(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """The forms of files."""
+        """The offsets behind the last file of each partition."""
         return {place: self._next[place] for place in offsets if place in self._next}
 
     @classmethod
     def alter_offsets(
         cls, settings: ConfigTable, offsets: Mapping[TopicPartition, int | None]
     ) -> bool:
-        """The files say where to continue."""
+        """Refuse: the names of the files say where to continue."""
         raise ConfigError(
             "the offsets of a FilesSink are in the names of its files: to go back, delete files "
             "from an offset on"

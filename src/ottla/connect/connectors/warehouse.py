@@ -142,7 +142,7 @@ class LoadProcess:
                 yield line.rstrip()
 
     def wait(self) -> int:
-        """Its exit status."""
+        """Wait for its end; returns its exit status."""
         return self._process.wait()
 
     def stop(self) -> None:
@@ -240,7 +240,7 @@ class WarehouseSink(SinkConnector):
             self.context.wait(delay_ms / 1000)
 
     def _is_over(self) -> bool:
-        """A method, as its answer changes while a driver runs."""
+        """Whether no other driver is started; a method, as that changes while one runs."""
         return self._is_stopping or self.context.is_stopping
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
@@ -292,7 +292,7 @@ class WarehouseSink(SinkConnector):
     def alter_offsets(
         cls, settings: ConfigTable, offsets: Mapping[TopicPartition, int | None]
     ) -> bool:
-        """They are the table's."""
+        """Refuse: the offsets are in the table."""
         raise ConfigError(
             "the offsets of a WarehouseSink are in its table: to go back, use "
             "`ottla warehouse rewind`"
