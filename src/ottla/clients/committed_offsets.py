@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from ottla.clients.network_client import NetworkClient, response_error
+from ottla.clients.network_client import NetworkClient, check_code, response_error
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import KafkaError
 from ottla.protocol.offsets import (
@@ -112,9 +112,7 @@ async def delete_offsets(
         ],
     )
     response = cast(OffsetDeleteResponse, await client.send(coordinator, request))
-    error = response_error(response.error_code, f"offsets of group {group_id}")
-    if error is not None:
-        raise error
+    check_code(response.error_code, f"offsets of group {group_id}")
     return {
         TopicPartition(topic.name, p.partition_index): response_error(
             p.error_code, f"offset of {topic.name}-{p.partition_index} of group {group_id}"
@@ -148,9 +146,7 @@ async def fetch_offsets(
     low = FIRST_FETCH_OF_ALL if topics is None else FIRST_FETCH_VERSION
     response = cast(OffsetFetchResponse, await client.send(coordinator, request, low=low))
     answer: Any = response.groups[0] if response.groups else response
-    error = response_error(answer.error_code, f"offsets of group {group_id}")
-    if error is not None:
-        raise error
+    check_code(answer.error_code, f"offsets of group {group_id}")
     return _committed(answer, group_id)
 
 
@@ -203,9 +199,7 @@ def _committed(answer: Any, group_id: str) -> dict[TopicPartition, OffsetAndMeta
     for topic in answer.topics:
         for p in topic.partitions:
             partition = TopicPartition(topic.name, p.partition_index)
-            error = response_error(p.error_code, f"offset of {partition} in group {group_id}")
-            if error is not None:
-                raise error
+            check_code(p.error_code, f"offset of {partition} in group {group_id}")
             if p.committed_offset != NO_OFFSET:
                 offsets[partition] = OffsetAndMetadata(
                     p.committed_offset, p.metadata or "", p.committed_leader_epoch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from ottla.clients.metadata import Metadata
-from ottla.clients.network_client import NetworkClient, response_error
+from ottla.clients.network_client import NetworkClient, check_code
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group import (
     KEY_TYPE_GROUP,
@@ -50,9 +50,7 @@ async def find_coordinator(
         request.key = key
     response = cast(FindCoordinatorResponse, await client.send_on(connection, request, version))
     found = response.coordinators[0] if response.coordinators else response
-    error = response_error(found.error_code, f"coordinator of {TITLES[key_type]} {key}")
-    if error is not None:
-        raise error
+    check_code(found.error_code, f"coordinator of {TITLES[key_type]} {key}")
     return Node(found.node_id, found.host, found.port)
 
 

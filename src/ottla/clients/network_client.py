@@ -313,3 +313,10 @@ def response_error(code: int, what: str, message: str | None = None) -> KafkaErr
     if message and name and name in message:
         return KafkaError.of(code, message)
     return KafkaError.of(code, f"{what}: {message or ErrorCode.of(code).sentence}")
+
+
+def check_code(code: int, what: str, message: str | None = None) -> None:
+    """Raise the exception for the error code of a response, unless it is 0."""
+    error = response_error(code, what, message)
+    if error is not None:
+        raise error

@@ -12,7 +12,13 @@ from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.consumer.completed_fetch import AbortedTransactions, split_batches
 from ottla.clients.consumer.position_validator import LogTruncationError, TopicRecreatedError
 from ottla.clients.metadata import Metadata
-from ottla.clients.network_client import NetworkClient, RequestKind, connection_id, response_error
+from ottla.clients.network_client import (
+    NetworkClient,
+    RequestKind,
+    check_code,
+    connection_id,
+    response_error,
+)
 from ottla.clients.retrying import Retrying, may_pass
 from ottla.clients.topic_offsets import (
     EpochQuestion,
@@ -307,9 +313,7 @@ class RangeFetcher:
         response = cast(
             "FetchResponse", await self._client.send_on(connection, request, version, limit_ms)
         )
-        error = response_error(response.error_code, f"fetch of {left.partition}")
-        if error is not None:
-            raise error
+        check_code(response.error_code, f"fetch of {left.partition}")
         ((data,),) = (topic.partitions for topic in response.responses)
         return chunk_of(left, data)._replace(topic_id=topic_id)
 

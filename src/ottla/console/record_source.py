@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from ottla.clients.network_client import NetworkClient, RequestKind, connection_id, response_error
+from ottla.clients.network_client import (
+    NetworkClient,
+    RequestKind,
+    check_code,
+    connection_id,
+)
 from ottla.clients.partition_reader import Chunk, UnreadRange, chunk_of
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
 from ottla.protocol.fetch import (
@@ -126,9 +131,7 @@ class RecordSource:
         version = connection.version_of(FetchRequest, low, high)
         limit_ms = self._client.config.request_timeout_ms + max_wait_ms
         response = await self._client.send_on(connection, request, version, limit_ms)
-        error = response_error(response.error_code, "fetch of records")
-        if error is not None:
-            raise error
+        check_code(response.error_code, "fetch of records")
         return cast("FetchResponse", response)
 
     def _chunks(

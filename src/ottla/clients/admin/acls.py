@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from ottla.clients.network_client import response_error
+from ottla.clients.network_client import check_code, response_error
 from ottla.protocol.acls import (
     AclCreation,
     CreateAclsRequest,
@@ -44,9 +44,7 @@ class AclAdmin:
         async def attempt(deadline: Deadline) -> list[AclBinding]:
             request = DescribeAclsRequest(**_fields(wanted or AclBindingFilter()))
             response = cast("DescribeAclsResponse", await self._admin.any_broker(request, deadline))
-            error = response_error(response.error_code, "the ACLs", response.error_message)
-            if error is not None:
-                raise error
+            check_code(response.error_code, "the ACLs", response.error_message)
             return sorted(
                 AclBinding(
                     _pattern(each.resource_type, each.resource_name, each.pattern_type),

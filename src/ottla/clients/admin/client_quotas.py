@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from ottla.clients.network_client import response_error
+from ottla.clients.network_client import check_code, response_error
 from ottla.protocol.configs import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -46,9 +46,7 @@ class ClientQuotaAdmin:
         async def attempt(deadline: Deadline) -> dict[ClientEntity, dict[str, float]]:
             answer = await self._admin.any_broker(request, deadline)
             response = cast("DescribeClientQuotasResponse", answer)
-            error = response_error(response.error_code, "client quotas", response.error_message)
-            if error is not None:
-                raise error
+            check_code(response.error_code, "client quotas", response.error_message)
             return {
                 client_entity(entry.entity): {each.key: each.value for each in entry.values}
                 for entry in response.entries or ()

@@ -11,7 +11,7 @@ from ottla.clients.admin.descriptions import (
     ConfigResource,
     ConfigSynonym,
 )
-from ottla.clients.network_client import response_error
+from ottla.clients.network_client import check_code, response_error
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.configs import (
     AlterableConfig,
@@ -80,9 +80,7 @@ class ConfigAdmin:
         async def attempt(deadline: Deadline) -> list[str]:
             answer = await self._admin.any_broker(ListConfigResourcesRequest(), deadline)
             response = cast("ListConfigResourcesResponse", answer)
-            error = response_error(response.error_code, "subscriptions to clients' metrics")
-            if error is not None:
-                raise error
+            check_code(response.error_code, "subscriptions to clients' metrics")
             return [each.resource_name for each in response.config_resources]
 
         return await self._admin.until_done(attempt)

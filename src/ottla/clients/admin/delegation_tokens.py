@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ottla.clients.network_client import response_error
+from ottla.clients.network_client import check_code
 from ottla.protocol.delegation_tokens import (
     CreateDelegationTokenRequest,
     DescribeDelegationTokenRequest,
@@ -77,9 +77,7 @@ class DelegationTokenAdmin:
     async def _ask(self, request: Request, low: int = 0) -> Any:
         async def attempt(deadline: Deadline) -> Any:
             answer = await self._admin.any_broker(request, deadline, low=low)
-            error = response_error(answer.error_code, "the delegation token")
-            if error is not None:
-                raise error
+            check_code(answer.error_code, "the delegation token")
             return answer
 
         return await self._admin.until_done(attempt)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from ottla.clients.network_client import response_error
+from ottla.clients.network_client import check_code, response_error
 from ottla.protocol.scram_users import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -51,9 +51,7 @@ class ScramUserAdmin:
             return cast("DescribeUserScramCredentialsResponse", answer)
 
         answer = await self._admin.until_done(attempt)
-        error = response_error(answer.error_code, "users", answer.error_message)
-        if error is not None:
-            raise error
+        check_code(answer.error_code, "users", answer.error_message)
         names = {number: name for name, number in MECHANISM_NUMBERS.items()}
         return {
             each.user: response_error(each.error_code, f"user {each.user}", each.error_message)

@@ -6,11 +6,11 @@ Of their partitions also the leaders and replicas: elections, and reassignment t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import NewTopic, TopicDescription, TopicPartitionInfo
-from ottla.clients.network_client import response_error
+from ottla.clients.network_client import check_code, response_error
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.metadata import (
     OPERATIONS_NOT_REQUESTED,
@@ -99,12 +99,7 @@ class TopicAdmin:
             response = cast(
                 CreateTopicsResponse, await self._admin.controller(request, deadline, low=low)
             )
-            return {
-                topic.name: response_error(
-                    topic.error_code, f"topic {topic.name}", topic.error_message
-                )
-                for topic in response.topics
-            }
+            return _errors_of(response.topics)
 
         return await self._admin.for_each(by_name, attempt)
 
@@ -122,12 +117,7 @@ class TopicAdmin:
             else:
                 request.topic_names = pending
             response = cast(DeleteTopicsResponse, await self._admin.controller(request, deadline))
-            return {
-                topic.name or "": response_error(
-                    topic.error_code, f"topic {topic.name}", topic.error_message
-                )
-                for topic in response.responses
-            }
+            return _errors_of(response.responses)
 
         return await self._admin.for_each(names, attempt)
 
@@ -152,12 +142,7 @@ class TopicAdmin:
             response = cast(
                 CreatePartitionsResponse, await self._admin.controller(request, deadline)
             )
-            return {
-                topic.name: response_error(
-                    topic.error_code, f"topic {topic.name}", topic.error_message
-                )
-                for topic in response.results
-            }
+            return _errors_of(response.results)
 
         return await self._admin.for_each(counts, attempt)
 
@@ -210,6 +195,14 @@ class TopicAdmin:
             request.include_topic_authorized_operations = include_operations
         response = await self._admin.client.send_on(connection, request, version)
         return cast(MetadataResponse, response)
+
+
+def _errors_of(topics: Iterable[Any]) -> dict[str, KafkaError | None]:
+    """The error, or None, of each topic in the response to a change."""
+    return {
+        each.name or "": response_error(each.error_code, f"topic {each.name}", each.error_message)
+        for each in topics
+    }
 
 
 def _partition_info(partition: MetadataResponsePartition) -> TopicPartitionInfo:
@@ -299,7 +292,7 @@ class ReassignmentAdmin:
             response = cast(
                 ElectLeadersResponse, await self._admin.controller(request, deadline, low=low)
             )
-            _check(response.error_code, "the election of leaders")
+            check_code(response.error_code, "the election of leaders")
             return {
                 (partition := TopicPartition(topic.topic, result.partition_id)): response_error(
                     result.error_code, str(partition), result.error_message
@@ -328,7 +321,7 @@ class ReassignmentAdmin:
                 AlterPartitionReassignmentsResponse,
                 await self._admin.controller(request, deadline),
             )
-            _check(response.error_code, "the reassignment", response.error_message)
+            check_code(response.error_code, "the reassignment", response.error_message)
             return {
                 (partition := TopicPartition(topic.name, row.partition_index)): response_error(
                     row.error_code, str(partition), row.error_message
@@ -356,7 +349,7 @@ class ReassignmentAdmin:
                 ListPartitionReassignmentsResponse,
                 await self._admin.controller(request, deadline),
             )
-            _check(response.error_code, "the list of reassignments", response.error_message)
+            check_code(response.error_code, "the list of reassignments", response.error_message)
             return {
                 TopicPartition(topic.name, row.partition_index): PartitionReassignment(
                     tuple(row.replicas), tuple(row.adding_replicas), tuple(row.removing_replicas)
@@ -371,9 +364,3 @@ class ReassignmentAdmin:
 def _reassignable(index: int, replicas: Iterable[int] | None) -> ReassignablePartition:
     wanted = None if replicas is None else list(replicas)
     return ReassignablePartition(partition_index=index, replicas=wanted)
-
-
-def _check(code: int, what: str, message: str | None = None) -> None:
-    error = response_error(code, what, message)
-    if error is not None:
-        raise error

@@ -16,7 +16,12 @@ from typing import NamedTuple, cast
 from ottla.clients.committed_offsets import GroupMembership
 from ottla.clients.consumer.membership import Membership
 from ottla.clients.group_coordination import CoordinatorLink
-from ottla.clients.network_client import NetworkClient, RequestKind, connection_id, response_error
+from ottla.clients.network_client import (
+    NetworkClient,
+    RequestKind,
+    check_code,
+    connection_id,
+)
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group import (
@@ -205,9 +210,7 @@ class GroupMember(Membership):
             self.member_id = NO_MEMBER_ID
 
     def _raise(self, code: int) -> None:
-        error = response_error(code, f"group {self._link.group_id}")
-        if error is not None:
-            raise error
+        check_code(code, f"group {self._link.group_id}")
 
     # Heartbeats
 

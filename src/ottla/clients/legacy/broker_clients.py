@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from ottla.clients.client_settings import ClosedOnExit
 from ottla.clients.legacy.first_design_link import FirstDesignLink, PositionalMessageSet
 from ottla.clients.legacy.message import Message, MessageSet
-from ottla.clients.network_client import response_error
+from ottla.clients.network_client import check_code, response_error
 from ottla.config.legacy_config import is_first_design
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
 from ottla.network.node_connection import HIGHEST_VERSION, NodeConnection
@@ -145,9 +145,7 @@ class BrokerLink:
             wait_ms=max_wait_ms,
         )
         response = cast("FetchResponse", answer)
-        error = response_error(response.error_code, f"fetch from {self.node}")
-        if error is not None:
-            raise error
+        check_code(response.error_code, f"fetch from {self.node}")
         return {
             TopicPartition(topic.topic, data.partition_index): data
             for topic in response.responses
@@ -165,9 +163,7 @@ class BrokerLink:
         request = ListOffsetsRequest(replica_id=CONSUMER_REPLICA_ID, topics=[topic])
         response = cast("ListOffsetsResponse", await self.send_again(request, high=0))
         ((answer,),) = (topic.partitions for topic in response.topics)
-        error = response_error(answer.error_code, f"offsets of {partition}")
-        if error is not None:
-            raise error
+        check_code(answer.error_code, f"offsets of {partition}")
         return list(answer.old_style_offsets)
 
     def close(self) -> None:
@@ -494,9 +490,7 @@ class SyncProducer(ClosedOnExit):
         """One of the partitions that this broker leads, by its own metadata."""
         response = await link.metadata(topic)
         (answer,) = response.topics
-        error = ErrorCode.of(answer.error_code)
-        if error is not ErrorCode.NONE:
-            raise KafkaError.of(error, f"topic {topic}: {error.sentence}")
+        check_code(answer.error_code, f"topic {topic}")
         here = {n.node_id for n in response.brokers if (n.host, n.port) == link.node[1:3]}
         if not here and len(response.brokers) == 1:
             here = {response.brokers[0].node_id}

@@ -39,6 +39,7 @@ from ottla.clients.legacy.message import (
     Message,
     Partitioner,
 )
+from ottla.clients.network_client import check_code
 from ottla.config.legacy_config import LegacyProducerConfig
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
 from ottla.protocol.first_design import RANDOM_PARTITION
@@ -297,9 +298,7 @@ class StaticPartitionInfo:
         assert not isinstance(link, FirstDesignLink), "all brokers are of one version"
         response = await link.metadata(topic)
         (answer,) = response.topics
-        error = ErrorCode.of(answer.error_code)
-        if error is not ErrorCode.NONE:
-            raise KafkaError.of(error, f"topic {topic}: {error.sentence}")
+        check_code(answer.error_code, f"topic {topic}")
         nodes = {n.node_id: Node(n.node_id, n.host, n.port) for n in response.brokers}
         usable = set(self._listed) & set(nodes)
         if not usable:

@@ -17,7 +17,7 @@ from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
 from ottla.clients.committed_offsets import ConsumerGroupMetadata
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.metadata import Metadata
-from ottla.clients.network_client import NetworkClient, response_error
+from ottla.clients.network_client import NetworkClient, check_code
 from ottla.clients.producer.transaction_manager import (
     FATAL,
     FENCED,
@@ -538,9 +538,7 @@ class TransactionRequests:
             self._metadata.request_update()
 
     def _check(self, code: int, what: str) -> None:
-        error = response_error(code, f"transactional id {self.transactional_id}: {what}")
-        if error is not None:
-            raise error
+        check_code(code, f"transactional id {self.transactional_id}: {what}")
 
     def _check_all(self, codes: Mapping[str, int], what: str) -> None:
         """Raise the worst of several errors: a permanent one before a retriable one."""
