@@ -8,8 +8,11 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
+from ottla.config.client_config import ClientConfig
 from ottla.config.config_def import dotted
+from ottla.runtime import Runtime
 from ottla.runtime.io_thread import LONGEST_WAIT_MS
+from ottla.runtime.timing import Backoff
 
 Servers: TypeAlias = str | Iterable[str] | Mapping[str, Any] | None
 
@@ -32,6 +35,11 @@ def merge_settings(
 def limit_in_ms(timeout_ms: float) -> int:
     """A caller's limit in whole ms, which may come with a fraction, or as infinity."""
     return math.ceil(min(timeout_ms, LONGEST_WAIT_MS))
+
+
+def retry_backoff(config: ClientConfig, runtime: Runtime) -> Backoff:
+    """The pauses between the tries of a client's requests: those of retry.backoff.ms."""
+    return Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, runtime.random.random)
 
 
 class ClosedOnExit(ABC):

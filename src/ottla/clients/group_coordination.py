@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from ottla.clients.client_settings import retry_backoff
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient, check_code
 from ottla.errors import ErrorCode, KafkaError
@@ -14,7 +15,7 @@ from ottla.protocol.group import (
     FindCoordinatorResponse,
 )
 from ottla.runtime.scheduler import pause
-from ottla.runtime.timing import Backoff, Deadline
+from ottla.runtime.timing import Deadline
 from ottla.structs import Node
 
 FIRST_VERSION_WITH_KEY_TYPE = 1
@@ -73,9 +74,7 @@ class CoordinatorLink:
         self._client = client
         self._metadata = metadata
         self._node_id: int | None = None
-        self._backoff = Backoff(
-            config.retry_backoff_ms, config.retry_backoff_max_ms, runtime.random.random
-        )
+        self._backoff = retry_backoff(config, runtime)
 
     async def node_id(self, deadline: Deadline) -> int:
         """The id of the coordinator's node, waiting until there is one."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 from uuid import UUID
 
+from ottla.clients.client_settings import retry_backoff
 from ottla.clients.network_client import NetworkClient
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError, UnusableConnectionError
 from ottla.protocol.metadata import (
@@ -22,7 +23,7 @@ from ottla.protocol.metadata import (
 )
 from ottla.protocol.topic_name import validate_topic_name
 from ottla.runtime.scheduler import pause, within
-from ottla.runtime.timing import Backoff, Deadline
+from ottla.runtime.timing import Deadline
 from ottla.structs import (
     NO_EPOCH,
     NO_LEADER,
@@ -64,9 +65,7 @@ class Metadata:
         self._runtime = runtime
         self._max_age_ms = config.metadata_max_age_ms
         self._allow_auto_topic_creation = allow_auto_topic_creation
-        self._backoff = Backoff(
-            config.retry_backoff_ms, config.retry_backoff_max_ms, runtime.random.random
-        )
+        self._backoff = retry_backoff(config, runtime)
         self._missing: dict[str, bool] = {}  # topics that there are not, and whether it was said
         self._failures = 0  # refreshes in a row that failed
         self._incomplete = 0  # refreshes in a row that lacked something

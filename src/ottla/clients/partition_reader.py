@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
+from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings, retry_backoff
 from ottla.clients.consumer.completed_fetch import AbortedTransactions, split_batches
 from ottla.clients.consumer.position_validator import LogTruncationError, TopicRecreatedError
 from ottla.clients.metadata import Metadata
@@ -43,7 +43,7 @@ from ottla.protocol.fetch import (
 )
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
 from ottla.runtime.scheduler import pause
-from ottla.runtime.timing import Backoff, Deadline
+from ottla.runtime.timing import Deadline
 from ottla.structs import (
     DEBUGGING_REPLICA_ID,
     NO_EPOCH,
@@ -199,9 +199,7 @@ class RangeFetcher:
         self._config = config
         self._client = NetworkClient(runtime, config)
         self._metadata = Metadata(self._client, allow_auto_topic_creation=False)
-        self._backoff = Backoff(
-            config.retry_backoff_ms, config.retry_backoff_max_ms, runtime.random.random
-        )
+        self._backoff = retry_backoff(config, runtime)
         self._retrying = Retrying(self._metadata, self._backoff, runtime.scheduler)
 
     async def truncations(

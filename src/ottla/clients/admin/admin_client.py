@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
+from ottla.clients.client_settings import retry_backoff
 from ottla.clients.group_coordination import find_coordinator
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
@@ -16,7 +17,7 @@ from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
 from ottla.protocol.group import KEY_TYPE_GROUP
 from ottla.protocol.message import Request
 from ottla.runtime import Runtime
-from ottla.runtime.timing import Backoff, Deadline
+from ottla.runtime.timing import Deadline
 from ottla.structs import NO_LEADER, Node, TopicPartition
 
 K = TypeVar("K")
@@ -40,7 +41,7 @@ class AdminClient:
         self._coordinators: dict[tuple[int, str], Node] = {}
         self._retrying = Retrying(
             self.metadata,
-            Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, runtime.random.random),
+            retry_backoff(config, runtime),
             runtime.scheduler,
             retries=config.retries,
             on_coordinator_moved=self._coordinators.clear,

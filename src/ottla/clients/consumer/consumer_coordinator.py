@@ -17,6 +17,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, contextmanager
 
+from ottla.clients.client_settings import retry_backoff
 from ottla.clients.committed_offsets import (
     NO_MEMBERSHIP,
     GroupMembership,
@@ -48,7 +49,7 @@ from ottla.protocol.consumer_protocol import (
 from ottla.protocol.group import JoinGroupResponseMember
 from ottla.runtime import Buffer
 from ottla.runtime.scheduler import pause
-from ottla.runtime.timing import Backoff, Deadline
+from ottla.runtime.timing import Deadline
 from ottla.structs import NO_GENERATION, IsolationLevel, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -105,9 +106,7 @@ class ConsumerCoordinator:
         self._rebalance: asyncio.Task[None] | None = None
         self._next_poll: asyncio.Future[None] | None = None
         self._events: deque[tuple[RebalanceEvent, asyncio.Future[None]]] = deque()
-        self._backoff = Backoff(
-            config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
-        )
+        self._backoff = retry_backoff(config, self._runtime)
 
     def _new_member(self) -> Membership:
         return GroupMember(

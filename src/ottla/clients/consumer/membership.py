@@ -7,13 +7,13 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 
+from ottla.clients.client_settings import retry_backoff
 from ottla.clients.committed_offsets import GroupMembership
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.network_client import NetworkClient
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import KafkaError
 from ottla.runtime import Clock
-from ottla.runtime.timing import Backoff
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +50,7 @@ class Membership(ABC):
         self._config = config
         self._on_change = on_change
         self._heart: asyncio.Task[None] | None = None
-        self._backoff = Backoff(
-            config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
-        )
+        self._backoff = retry_backoff(config, self._runtime)
 
     @property
     @abstractmethod

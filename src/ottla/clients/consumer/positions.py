@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.clients.client_settings import retry_backoff
 from ottla.clients.committed_offsets import fetch_offsets
 from ottla.clients.consumer.subscription_state import (
     RESETS,
@@ -15,7 +16,7 @@ from ottla.clients.topic_offsets import (
 )
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.scheduler import pause
-from ottla.runtime.timing import Backoff, Deadline
+from ottla.runtime.timing import Deadline
 from ottla.structs import IsolationLevel
 
 if TYPE_CHECKING:
@@ -45,9 +46,7 @@ class Positions:
         self._link = link
         self._isolation = IsolationLevel.of(config.isolation_level)
         self._runtime = client.runtime
-        self._backoff = Backoff(
-            config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
-        )
+        self._backoff = retry_backoff(config, self._runtime)
 
     async def find(self) -> None:
         """Continue until no partition lacks a position; raises errors that are not retriable."""

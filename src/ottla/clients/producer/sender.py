@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 from ottla.clients.client_metrics import ProducerMetrics
+from ottla.clients.client_settings import retry_backoff
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
 from ottla.clients.producer.producer_batch import BatchFormat, ProducerBatch
@@ -32,7 +33,7 @@ from ottla.protocol.transactions import InitProducerIdRequest, InitProducerIdRes
 from ottla.record.compression import CompressionType
 from ottla.runtime import Timer
 from ottla.runtime.scheduler import pause, within
-from ottla.runtime.timing import NEVER_MS, Backoff, Deadline
+from ottla.runtime.timing import NEVER_MS, Deadline
 from ottla.structs import Value
 
 logger = logging.getLogger(__name__)
@@ -91,9 +92,7 @@ class Sender:
         self._initialising = False
         self._in_flight: dict[int, int] = {}
         self._waiting: list[asyncio.Future[None]] = []
-        self._backoff = Backoff(
-            config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
-        )
+        self._backoff = retry_backoff(config, self._runtime)
         self._timer: Timer | None = None
         self._is_scheduled = False
         self._compressing: set[ProducerBatch] = set()

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings
+from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings, retry_backoff
 from ottla.clients.committed_offsets import ConsumerGroupMetadata
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.metadata import Metadata
@@ -41,7 +41,7 @@ from ottla.protocol.transactions import (
 )
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
 from ottla.runtime.scheduler import pause, within
-from ottla.runtime.timing import Backoff, Deadline
+from ottla.runtime.timing import Deadline
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TRANSACTION_VERSION, TopicPartition, by_topic
 
 logger = logging.getLogger(__name__)
@@ -358,9 +358,7 @@ class TransactionRequests:
         self.level = 0  # of transaction.version, as last reported by the coordinator
         # Errors that are raised at once, although another attempt might help.
         self.passed_on: frozenset[ErrorCode] = frozenset()
-        self._backoff = Backoff(
-            config.retry_backoff_ms, config.retry_backoff_max_ms, self._runtime.random.random
-        )
+        self._backoff = retry_backoff(config, self._runtime)
 
     async def init_producer_id(
         self, present: ProducerIdentity, deadline: Deadline
