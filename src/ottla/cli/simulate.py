@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 from argparse import ArgumentParser, Namespace
 from collections.abc import Generator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from importlib.util import find_spec
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,9 @@ class SimulateCommand(Command):
             raise CommandError("aiokafka is missing: pip install 'ottla[simulate]'")
         if arguments.seed is not None and arguments.seeds is not None:
             raise UsageError("--seed and --seeds do not go together")
+        for option in ("seeds", "jobs"):
+            if (number := getattr(arguments, option)) is not None and number < 1:
+                raise UsageError(f"--{option} {number}: must be at least 1")
         seeds = [arguments.seed]
         if arguments.seed is None:
             seeds = list(range(1, (arguments.seeds or DEFAULT_SEEDS) + 1))
@@ -119,9 +123,18 @@ def outcomes_of(
         raise CommandError(str(error)) from None
     os.environ[HASH_SEED] = "0"
     pool = ProcessPoolExecutor(jobs, get_context("spawn"))
+    # A terminal sends Ctrl-C to all processes: those of the pool begin with it blocked, as each
+    # would print a traceback, and are ended by this one.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
-        for told in [pool.submit(tell_file, path, settings, seed) for seed in seeds]:
+        running = [pool.submit(tell_file, path, settings, seed) for seed in seeds]
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        for told in running:
             yield told.result()
+    except (KeyboardInterrupt, SystemExit):
+        for process in active_children():
+            process.terminate()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -22,6 +22,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
+from ottla.errors import KafkaError
+from ottla.protocol.topic_name import validate_topic_name
 from ottla.server.broker import Broker
 from ottla.testing.live_brokers import LiveBrokers
 from ottla.testing.simulation import HASH_SEED
@@ -85,6 +87,13 @@ class Scenario:
             raise ValueError(f"faults={unknown}: must be among {', '.join(FAULTS)}")
         if self.brokers < 1:
             raise ValueError(f"brokers={self.brokers}: must be at least 1")
+        for topic, partitions in self.topics.items():
+            try:
+                validate_topic_name(topic)
+            except KafkaError as error:
+                raise ValueError(f"topics: {error.message}") from None
+            if partitions < 1:
+                raise ValueError(f"topics: {topic}: {partitions} partitions: must be at least 1")
 
     @property
     def apps(self) -> list[App]:
@@ -123,6 +132,10 @@ class App:
     """Whether its instances are killed, stopped, paused and cut off."""
     may_raise: tuple[type[BaseException], ...] = ()
     """Errors that end an instance, and it is started again; any other fails the seed."""
+
+    def __post_init__(self) -> None:
+        if self.instances < 1:
+            raise ValueError(f"instances={self.instances}: must be at least 1")
 
     @property
     def name(self) -> str:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from ottla.cli import simulate
 from ottla.cli.main import main
+from ottla.testing import wait_until
 
 APP = """
 import asyncio
@@ -52,6 +60,13 @@ def test_first_seed_that_fails_may_end_the_search(app, capsys):
         (["nowhere.py"], "nowhere.py: there is no such file"),
         (["--seed", "1", "--seeds", "2"], "--seed and --seeds do not go together"),
         (["--topic", "orders"], "--topic orders: must be NAME:PARTITIONS, such as orders:3"),
+        (["--topic", "orders:0"], "orders: 0 partitions: must be at least 1"),
+        (["--topic", "two words:1"], "'two words' cannot be a topic's name"),
+        (["--seeds", "0"], "--seeds 0: must be at least 1"),
+        (["--seeds", "-3"], "--seeds -3: must be at least 1"),
+        (["--jobs", "0"], "--jobs 0: must be at least 1"),
+        (["--brokers", "0"], "brokers=0: must be at least 1"),
+        (["--instances", "0"], "instances=0: must be at least 1"),
     ],
 )
 def test_mistakes_are_named(app, capsys, words, message):
@@ -73,3 +88,34 @@ def test_missing_aiokafka_is_named(app, capsys, monkeypatch):
     monkeypatch.setattr(simulate, "find_spec", lambda name: None)
     assert main(["simulate", str(app)]) == 1
     assert "pip install 'ottla[simulate]'" in capsys.readouterr().err
+
+
+def has_begun(pid: int) -> bool:
+    """Whether a process has started one of a pool, in which Python has its handler of Ctrl-C."""
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        folder = Path("/proc") / child
+        caught = re.search(r"SigCgt:\s*(\w+)", (folder / "status").read_text())
+        is_of_pool = b"spawn_main" in (folder / "cmdline").read_bytes()
+        if is_of_pool and caught and int(caught[1], 16) & 1 << signal.SIGINT - 1:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_the_seeds_without_a_word(tmp_path, number):
+    """Also while their processes begin: a terminal sends the signal to all of them."""
+    (tmp_path / "app.py").write_text("async def main(servers):\n    pass\n")
+    words = [sys.executable, "-m", "ottla", "simulate", str(tmp_path / "app.py")]
+    process = subprocess.Popen(
+        [*words, "--seeds", "5000", "--jobs", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        wait_until(lambda: has_begun(process.pid), "a process of the pool")
+        os.killpg(process.pid, number)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, out, err) == (128 + number, b"", b"")
