@@ -14,7 +14,7 @@ import logging
 import logging.config
 from collections import Counter
 
-from ottla import Admin, Consumer, NewTopic, TopicPartition
+from ottla import Admin, Consumer, KafkaError, NewTopic, TopicPartition
 
 TOPIC = "application-log"
 ORDERS = 200
@@ -94,4 +94,7 @@ def run(servers: str) -> Counter[str]:
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--bootstrap-server", default="localhost:9092")
-    run(arguments.parse_args().bootstrap_server)
+    try:
+        run(arguments.parse_args().bootstrap_server)
+    except KafkaError as error:
+        raise SystemExit(error.message) from None  # as at a second run, while the topic is there

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import random
 
-from ottla import Admin, NewTopic, Producer
+from ottla import Admin, KafkaError, NewTopic, Producer
 
 TOPIC = "readings"
 PARTITIONS = 4
@@ -54,4 +54,7 @@ def run(servers: str, count: int = 1000) -> int:
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--bootstrap-server", default="localhost:9092")
-    run(arguments.parse_args().bootstrap_server)
+    try:
+        run(arguments.parse_args().bootstrap_server)
+    except KafkaError as error:
+        raise SystemExit(error.message) from None  # as at a second run, while the topic is there

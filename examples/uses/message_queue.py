@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 
-from ottla import Admin, Consumer, NewTopic, Producer, TopicPartition
+from ottla import Admin, Consumer, KafkaError, NewTopic, Producer, TopicPartition
 
 TOPIC = "orders"
 PARTITIONS = 4
@@ -110,4 +110,7 @@ def run(servers: str, count: int = 600) -> dict[str, object]:
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--bootstrap-server", default="localhost:9092")
-    run(arguments.parse_args().bootstrap_server)
+    try:
+        run(arguments.parse_args().bootstrap_server)
+    except KafkaError as error:
+        raise SystemExit(error.message) from None  # as at a second run, while the topic is there

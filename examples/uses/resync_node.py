@@ -12,7 +12,7 @@ import argparse
 import random
 import time
 
-from ottla import Admin, Consumer, NewTopic, Producer, TopicPartition
+from ottla import Admin, Consumer, KafkaError, NewTopic, Producer, TopicPartition
 
 TOPIC = "store-log"
 LOG = TopicPartition(TOPIC, 0)
@@ -111,4 +111,7 @@ def equal(nodes: list[Node]) -> bool:
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--bootstrap-server", default="localhost:9092")
-    run(arguments.parse_args().bootstrap_server)
+    try:
+        run(arguments.parse_args().bootstrap_server)
+    except KafkaError as error:
+        raise SystemExit(error.message) from None  # as at a second run, while the topic is there

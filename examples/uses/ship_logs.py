@@ -17,7 +17,7 @@ from statistics import quantiles
 from tempfile import TemporaryDirectory
 from threading import Thread
 
-from ottla import Admin, Consumer, NewTopic, TopicPartition
+from ottla import Admin, Consumer, KafkaError, NewTopic, TopicPartition
 from ottla.connect.connect_worker import ConnectWorker
 
 TOPIC = "logs"
@@ -115,4 +115,7 @@ if __name__ == "__main__":
     arguments.add_argument("--bootstrap-server", default="localhost:9092")
     arguments.add_argument("--replication-factor", type=int, default=1)
     given = arguments.parse_args()
-    run(given.bootstrap_server, replicas=given.replication_factor)
+    try:
+        run(given.bootstrap_server, replicas=given.replication_factor)
+    except KafkaError as error:
+        raise SystemExit(error.message) from None  # as at a second run, while the topic is there

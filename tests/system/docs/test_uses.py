@@ -88,6 +88,19 @@ def test_u24_failed_node_is_brought_back_by_fewer_records(ottla_fresh_broker, pr
     assert without_numbers(printed) == without_numbers(shown("resync_node.py")[0])
 
 
+@pytest.mark.parametrize(
+    "name", ["message_queue", "hot_data", "application_log", "resync_node", "ship_logs"]
+)
+def test_second_run_says_that_its_topic_is_there(ottla_fresh_broker, program, name):
+    """In one line, as a process prints it: it counts what it did, so it does not go on."""
+    topic = program(name).TOPIC
+    ottla_fresh_broker.create_topic(topic)
+    done = run_file(f"{name}.py", "--bootstrap-server", ottla_fresh_broker.bootstrap_servers)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"topic '{topic}' already exists\n"
+
+
 def test_u26_state_of_a_killed_process_is_taken_over(ottla_fresh_broker):
     """Killed within a transaction (a process, as it is killed): each payment counts once."""
     server = ["--bootstrap-server", ottla_fresh_broker.bootstrap_servers]
