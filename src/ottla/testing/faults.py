@@ -84,7 +84,7 @@ class Faults:
 
         With `performed` it is done: the client gets an error, and the records are there.
         """
-        code = ErrorCode[error] if isinstance(error, str) else error
+        code = code_of(error)
         return self._add(Failure(code, performed, key_of(api), times, client_id, broker_id))
 
     def delay(
@@ -350,6 +350,15 @@ def key_of(api: str | ApiKey) -> ApiKey:
         if key.name.replace("_", "") == api.replace("_", "").upper():
             return key
     raise ValueError(f"api={api!r}: no API of Kafka has this name, as Produce or ListOffsets")
+
+
+def code_of(error: str | ErrorCode) -> ErrorCode:
+    """The error of a name as `NOT_LEADER_OR_FOLLOWER`."""
+    if isinstance(error, ErrorCode):
+        return error
+    if error not in ErrorCode.__members__:
+        raise ValueError(f"error={error!r}: no error of Kafka has this name, as NOT_CONTROLLER")
+    return ErrorCode[error]
 
 
 def perform(

@@ -236,7 +236,7 @@ def test_an_unknown_api_is_refused(broker):
     assert key_of("ListOffsets") is key_of("LIST_OFFSETS")
     with pytest.raises(ValueError, match="api='Produced'"):
         broker.faults.fail("Produced", "UNKNOWN_SERVER_ERROR")
-    with pytest.raises(KeyError, match="NO_SUCH_ERROR"):
+    with pytest.raises(ValueError, match="error='NO_SUCH_ERROR': no error of Kafka has this name"):
         broker.faults.fail("Produce", "NO_SUCH_ERROR")
 
 
