@@ -448,6 +448,7 @@ class Fetcher:
             self._validator.diverge(state, parting, leader_epoch)
 
     def _on_records(self, state: TopicPartitionState, data: PartitionData) -> None:
+        state.refused_in = None
         aborted = None
         if self._isolation is IsolationLevel.READ_COMMITTED:
             entries = [(t.producer_id, t.first_offset) for t in data.aborted_transactions or ()]
@@ -463,6 +464,13 @@ class Fetcher:
         if state.buffered or state.read_replica != NO_REPLICA:
             # Buffered records are read first; then it is detected again. A follower may be behind.
             self._pause_fetching(state)
+            return
+        cluster = self._metadata.cluster
+        if state.refused_in is None or state.refused_in is cluster:
+            # A leader that is cut off may say so; newer metadata name its successor.
+            state.refused_in = cluster
+            self._pause_fetching(state)
+            self._metadata.request_update()
             return
         reset = RESETS.get(self._config.auto_offset_reset)
         where = f"offset {state.fetch_offset} of {state.topic_partition}"

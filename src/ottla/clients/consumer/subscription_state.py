@@ -219,6 +219,7 @@ class TopicPartitionState:
         "outdated_since_ms",
         "position",
         "read_replica",
+        "refused_in",
         "reset_to",
         "retry_at_ms",
         "topic_id",
@@ -235,6 +236,7 @@ class TopicPartitionState:
         self.fetched_epoch = NO_EPOCH
         self.validated_epoch = NO_EPOCH  # its leader has all before fetch_offset
         self.outdated_since_ms: int | None = None  # when metadata older than the position came
+        self.refused_in: object = None  # the metadata by which it was out of range
         self.reset_to: int | None = None  # the timestamp whose offset will be the position
         self.is_paused = False
         self.generation = 0
@@ -283,6 +285,7 @@ class TopicPartitionState:
 
     def _jump(self) -> None:
         self.topic_id = NO_UUID
+        self.refused_in = None
         self.reset_to = None
         self.generation += 1
         self.fetched = 0

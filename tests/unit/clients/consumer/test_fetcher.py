@@ -145,6 +145,42 @@ def test_offset_out_of_range_begins_anew(world):
     assert world.values(3000) == ["a"]
 
 
+@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
+def test_leader_that_is_cut_off_does_not_decide_that_an_offset_is_out_of_range(
+    runtime, cluster, reset
+):
+    """A position that was committed without a leader epoch is beyond the log that it has."""
+    world = ConsumerWorld(runtime, cluster, auto_offset_reset=reset)
+    world.write("a", "b")
+    world.write("c")
+    successor = cluster.brokers[1] = MockBroker(cluster, 1)
+    successor.on(FetchRequest, world.fetch)
+    world.assign(0)
+    world.call(world.core.seek, PARTITION, 2)
+
+    def refuse_and_lose(request, version):
+        cluster.leaders["pages", 0] = 1  # which the next metadata say
+        return world.refuse_fetch(ErrorCode.OFFSET_OUT_OF_RANGE)(request, version)
+
+    cluster[0].on(FetchRequest, refuse_and_lose)
+    assert world.values(3000) == ["c"]
+
+
+def test_offset_is_out_of_range_once_newer_metadata_name_the_same_leader(world, cluster):
+    """Metadata that cannot be had decide nothing either."""
+    world.write("a")
+    world.values()
+    asked = len(cluster[0].sent(FetchRequest))
+    serve = cluster[0].answers[MetadataRequest]
+    cluster[0].on(MetadataRequest, None)
+    world.call(world.core.seek, PARTITION, 99)
+    assert world.values(1000) == []
+    assert len(cluster[0].sent(FetchRequest)) > asked + 1
+    cluster[0].on(MetadataRequest, serve)
+
+    assert world.values(60_000) == ["a"]
+
+
 def test_corrupt_batch_is_raised_where_it_stands(world):
     """What is before it is returned first; a seek goes past it."""
     world.write("a")

@@ -107,6 +107,7 @@ def test_partition_that_was_just_assigned_has_not_been_read():
         [
             "position",
             "outdated_since_ms",
+            "refused_in",
             "reset_to",
             "high_watermark",
             "last_stable_offset",
@@ -128,6 +129,7 @@ def test_partition_that_was_just_assigned_has_not_been_read():
 
 JUMP = {
     "topic_id": NO_UUID,
+    "refused_in": None,
     "generation": 1,
     "fetched": 0,
     "consumed": 0,
