@@ -12,7 +12,7 @@ from ottla.console.worker_process import WorkerProcess, module
 from ottla.structs import IsolationLevel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ottla.console.console_settings import ConsoleSettings
     from ottla.console.page import Visit
@@ -60,7 +60,12 @@ def has_sql(settings: ConsoleSettings) -> bool:
     return not settings.hide_records and bool(find_spec("duckdb") and find_spec("pyarrow"))
 
 
-async def run_sql(visit: Visit, text: str, count: int) -> SqlResult:
+async def run_sql(
+    visit: Visit,
+    text: str,
+    count: int,
+    on_progress: Callable[[dict[str, int]], object] = lambda said: None,
+) -> SqlResult:
     """The first rows of a statement; Refused or NotFound for one that cannot be run."""
     cluster, clock = visit.cluster, visit.cluster.runtime.clock
     committed = visit.query.get("committed") == "1"
@@ -78,7 +83,7 @@ async def run_sql(visit: Visit, text: str, count: int) -> SqlResult:
     began_ms = clock.monotonic_ms()
     async with cluster.limits.searching(cluster.user):
         try:
-            found = await WORKER.run(job, limit_s)
+            found = await WORKER.run(job, limit_s, on_progress)
         except TimeoutError:
             raise Refused(f"The statement was stopped after {limit_s:.0f} s.") from None
     if "error" in found:
