@@ -100,7 +100,8 @@ BROKER_UNUSED: Final = _reasons(
         ),
         "one thread serves all connections, as more of them would not pay (docs/operate/"
         "operations.md has the numbers)": _names("num.network.threads"),
-        "a connection has one request in flight, and none waits in a queue": _names(
+        "a connection has one request in flight, or five produces that wait for acknowledgements, "
+        "and none waits in a queue": _names(
             "queued.max.request.bytes queued.max.requests",
         ),
         "an operation leaves its purgatory when it is complete": _names(
