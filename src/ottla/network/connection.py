@@ -200,7 +200,8 @@ class Connection:
 
     def _queue_answered(self) -> None:
         """Queue the answers that no other has to be sent before."""
-        for request, owed in list(self.owed.items()):
+        while self.owed:
+            request, owed = next(iter(self.owed.items()))
             if owed.parts is None:
                 break
             del self.owed[request]
@@ -215,11 +216,11 @@ class Connection:
 
     def finish(self, reason: str) -> None:
         """Take no more requests, and close once the answers to those before are sent."""
-        if self.owed:
+        if not self.owed and not self.outgoing:
+            self.close(reason)
+        elif not self.muted & CLOSING:
             self.muted = self.muted & ~IN_FLIGHT | STOPPING
             self.close_reason = reason
-        else:
-            self.close(reason)
 
     def accepted(self, principal: KafkaPrincipal) -> None:
         """A client has come, under the name of its certificate, or of none."""

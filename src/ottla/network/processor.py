@@ -107,12 +107,12 @@ class Sent:
 
 
 def check_size(connection: Connection, max_frame_bytes: Callable[[int], int]) -> None:
-    """Close where a request has begun that is larger than its API allows: it is not received."""
+    """Hang up where a request has begun that is larger than its API allows: it is not received."""
     key, size = connection.frames.begun()
     if size > max_frame_bytes(key):
         why = f"a request of {size} bytes: with API key {key} it may not have so many"
         logger.info("closing %s: %s", connection.id, why)
-        connection.close(why)
+        connection.finish(why)
 
 
 class Processor:
@@ -387,7 +387,7 @@ class Processor:
         """Receive the rest of a begun frame straight into the buffer that it will be handled in."""
         received = connection.frames.fill(connection.transport.recv_into, LARGE_FRAME_BYTES)
         if received is None:
-            connection.close("the client has closed the connection within a request")
+            connection.finish("the client has closed the connection within a request")
             return
         check_size(connection, self.max_frame_bytes)
         self._begun.note(connection)

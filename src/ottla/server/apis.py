@@ -167,7 +167,7 @@ class Apis:
             self._refuse_bytes(context.connection, head, error)
         except Exception:
             logger.exception("%s: a request cannot be decoded", context.connection.id)
-            context.connection.close("its request cannot be decoded")
+            context.connection.finish("its request cannot be decoded")
 
     def _refuse_bytes(
         self, connection: Connection, frame: Buffer, error: RemoteProtocolError

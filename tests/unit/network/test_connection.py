@@ -215,6 +215,37 @@ def test_connection_that_breaks_the_protocol_is_closed_behind_the_answers_before
     assert b"3" not in names_of(world)
 
 
+def test_answers_that_are_not_sent_yet_are_sent_before_the_connection_is_closed(
+    world: NetworkWorld, leader: Leader, client: Client
+) -> None:
+    """They were given in the turn in which the client breaks the protocol."""
+    world.send(client, frame(FETCH + b"1") + frame(FETCH + b"2") + b"\0\0\0\0")
+
+    assert world.receive(client, 10) == frame(b"1") + frame(b"2")
+    assert world.is_closed(client)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_half_a_request_leaves_the_answers_before_it(
+    world: NetworkWorld, leader: Leader, client: Client, ends: bool
+) -> None:
+    """Its client closes its side within the request, or the request is larger than it may be."""
+    world.processor.max_frame_bytes = lambda key: 1000
+    sent(world, client, produces([b"1", b"2"]), 2)
+    half = frame(PRODUCE + bytes(999))[:500]
+    world.send(client, half[:100])
+    if ends:
+        client.shutdown(socket.SHUT_WR)
+    else:
+        world.send(client, half[100:])
+    world.turn(10)
+    leader.acknowledge(b"2", b"1")
+
+    assert world.receive(client, 10) == frame(b"1") + frame(b"2")
+    assert world.is_closed(client)
+    assert len(world.requests) == 2
+
+
 def test_connection_with_waiting_produces_is_not_idle(new_world: object) -> None:
     """It waits for us, however long that takes."""
     world = new_world(connections_max_idle_ms=1000)
