@@ -110,6 +110,9 @@ class Truncation(NamedTuple):
     leader_epoch: int
 
 
+OUTDATED: Final = {ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_LEADER_EPOCH}
+"""Errors of a broker that may no longer lead, and of those who asked it by old metadata."""
+
 SCAN_FETCH_BYTES: Final = 4 * 1024 * 1024
 """The max.partition.fetch.bytes of a reader of a partition from one end to the other."""
 
@@ -258,18 +261,17 @@ class RangeFetcher:
                 left = chunk.rest_of(left)
                 failures = 0
             except KafkaError as error:
-                is_other = isinstance(error, TopicRecreatedError)
-                is_over = deadline.has_passed or not (error.retriable or is_other)
-                # The first such error may come from a broker that has lost the partition, or the
-                # id from before the topic was made: the metadata are refreshed below. A second one
-                # is final.
+                is_outdated = isinstance(error, TopicRecreatedError) or error.error in OUTDATED
+                is_over = deadline.has_passed or not (error.retriable or is_outdated)
+                # The first such error may come from a broker that has lost the partition, or does
+                # not know that it no longer leads; or the id from before the topic was made. The
+                # metadata are refreshed below. A second one is final.
                 if is_over or (failures and not may_pass(error)):
                     raise
                 failures += 1
                 logger.debug("fetch of %s: %s", left.partition, error)
                 delay_ms = min(self._backoff.delay_ms(failures), deadline.left_ms)
                 await pause(self._runtime.scheduler, delay_ms)
-                is_outdated = is_other or error.error is ErrorCode.UNKNOWN_LEADER_EPOCH
                 if is_outdated or error.error.refresh_metadata:
                     await self._metadata.update(deadline)
             if deadline.has_passed:

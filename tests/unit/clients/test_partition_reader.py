@@ -184,11 +184,14 @@ def fetches(cluster) -> int:
         (ErrorCode.UNKNOWN_LEADER_EPOCH, 3, 4),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 1, 2),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 2, None),
+        (ErrorCode.OFFSET_OUT_OF_RANGE, 1, 2),
+        (ErrorCode.OFFSET_OUT_OF_RANGE, 2, None),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 1, None),
     ],
 )
 def test_fetch_is_repeated_after_what_may_pass(world, cluster, code, times, count):
-    """A broker that does not know the topic may have lost it: it is believed the second time."""
+    """A broker that does not know the topic, or the offset, is believed the second time: it may
+    have lost the topic, or have been cut off from its successor."""
     world.write("a", epoch=3)
     cluster[0].on(FetchRequest, *[world.refuse_fetch(code)] * times, world.fetch)
     if count is None:
@@ -203,7 +206,14 @@ def test_fetch_is_repeated_after_what_may_pass(world, cluster, code, times, coun
     assert world.runtime.clock.monotonic_ms() >= 80 * (count - 1)
 
 
-@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH])
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+    ],
+)
 def test_fetch_goes_to_the_leader_that_is_there(runtime, code):
     """The metadata are fetched again before the next try."""
     cluster = MockCluster(runtime, 2)
