@@ -248,3 +248,4 @@ class BrokerChanges:
         if lost:
             logger.error("broker %d: the logs of %d partitions are offline", broker_id, len(lost))
             await self.on_replicas_lost(lost)
+        await self.core.deletion.release(dict.fromkeys(each.topic for each in before & healed))

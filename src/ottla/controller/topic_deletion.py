@@ -104,13 +104,19 @@ class TopicDeletion:
         """A broker has answered which replicas it deleted, and which it could not."""
         deleted: list[PartitionReplica] = []
         failed: list[PartitionReplica] = []
+        given_up: dict[str, None] = {}
         for topic_partition, error in answers.items():
             replica = PartitionReplica(topic_partition, broker_id)
             status = self.context.replica_statuses.get(replica)
             if status is ReplicaStatus.DELETION_STARTED:
                 (deleted if error is ErrorCode.NONE else failed).append(replica)
+            elif status is ReplicaStatus.DELETION_INELIGIBLE and error is ErrorCode.NONE:
+                # An earlier answer, that its log is offline, was heard after the order.
+                self.context.offline.get(broker_id, set()).discard(topic_partition)
+                given_up[topic_partition.topic] = None
         self.replicas.end_deletion(deleted)
         await self.fail(failed)
+        await self.release(given_up)
         await self.resume()
 
     async def fail(self, replicas: Collection[PartitionReplica]) -> None:

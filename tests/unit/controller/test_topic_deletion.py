@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from ottla.controller.requested_topic import RequestedTopic
@@ -99,3 +101,46 @@ def test_deletion_waits_for_a_log_that_is_offline_until_the_broker_can_give_it_u
     assert waits == ["t"]
     assert (1, T0, True) in world.orders.stopped
     assert marked(world) == ([] if has_room else ["t"])
+
+
+def test_log_that_is_offline_when_its_deletion_has_begun_is_not_waited_for(world):
+    """The broker's answer to an older order says so, and then that it has given the log up."""
+    stop_replica, answers = world.orders.stop_replica, []
+
+    def answer_later(controller_epoch, broker_id, partitions, on_answer):
+        order = partial(stop_replica, controller_epoch, broker_id, partitions, on_answer)
+        answers.append(order) if broker_id == 1 else order()
+
+    world.orders.stop_replica = answer_later
+    task = world.runtime.scheduler.spawn(world.controller.delete_topics(["t"]), "delete")
+    world.runtime.advance(0)
+    world.orders.offline[1] = {T0}
+    world.create(RequestedTopic("u", assignment={0: (1,)}))
+    world.settle()
+    waits = marked(world)
+    while answers:
+        answers.pop(0)()
+        world.settle()
+
+    assert waits == ["t"]
+    assert marked(world) == []
+    assert task.result() == {"t": None}
+
+
+def test_log_that_is_made_after_its_deletion_had_to_wait_is_deleted(world):
+    """The order to make it was under way; nobody asks for orders once it is there."""
+    world.orders.offline[1] = {T0}
+    world.run(world.controller.on_log_dir_event(1))
+    world.settle()
+    answers = []
+    world.orders.leader_and_isr = lambda *order: answers.append(order[-1])
+    world.run(world.controller.on_log_dir_event(1))
+    world.settle()
+    assert delete(world) == {"t": None}
+    assert marked(world) == ["t"]
+    for on_answer in answers:
+        on_answer({T0: ErrorCode.NONE})
+    world.settle()
+
+    assert (1, T0, True) in world.orders.stopped
+    assert marked(world) == []
