@@ -137,6 +137,15 @@ class LogDir:
                 f"log.dirs={self.path}: another process has locked it ({LOCK_FILE})"
             ) from None
 
+    def close(self) -> None:
+        """Mark the directory as clean, unless it has failed, and release it."""
+        if not self.is_offline:
+            try:
+                self.mark_clean()
+            except OSError as error:
+                self.fail(error)
+        self.release()
+
     def release(self) -> None:
         if self._lock is not None:
             self._lock.release()

@@ -433,6 +433,11 @@ class LogManager:
             log_dir.fail(second_error)
         return log_dir.refused(error, f"creation of {path}")
 
+    def set_aside(self, log: Log, why: KafkaError) -> None:
+        """Serve neither a log that was loaded nor another of its partition, before a restart."""
+        self._take_out(log).close()
+        self._unusable[log.topic_partition] = why
+
     def may_be_on_disk(self, topic_partition: TopicPartition) -> bool:
         """Whether there may be a log of the partition that is not served: it cannot be read."""
         return topic_partition in self._unusable or len(self.live_dirs) < len(self.dirs)
@@ -645,7 +650,7 @@ class LogManager:
         await self.checkpoints.written()
         self.checkpoints.give_up()
         for log_dir in self.dirs:
-            self._release(log_dir)
+            log_dir.close()
 
     async def _flush_for_good(self, log: Log) -> None:
         try:
@@ -655,14 +660,6 @@ class LogManager:
                 log.note_flushed()
         except Exception as error:  # of any kind: the directory must not count as clean
             log.log_dir.fail(error)
-
-    def _release(self, log_dir: LogDir) -> None:
-        if not log_dir.is_offline:
-            try:
-                log_dir.mark_clean()
-            except OSError as error:
-                log_dir.fail(error)
-        log_dir.release()
 
 
 def _reach(log: Log) -> tuple[int, int]:

@@ -3,7 +3,8 @@
 The move goes through these steps:
 
     1. its files are copied into `<topic>-<partition>.<32 digits>-future`, in the background
-    2. the copy is synced, and so are the offsets that the target's checkpoints have of it
+    2. the copy is synced, and so are the offsets that the target's checkpoints have of it; the
+       original gets a file that names the target
     3. the few bytes written meanwhile are copied on the loop's thread, the directory gets the
        partition's name, and the log continues in it
     4. that is synced: from now on the original is not needed
@@ -12,6 +13,8 @@ The move goes through these steps:
 A crash before step 3 is on disk leaves the original as the only one of that name, and the copy
 starts from scratch. After one between 3 and 5 there are two, and the copy has a mark: the one that
 reaches further stays. A flush that is acknowledged between 3 and 4 has also synced the new name.
+Where the target has failed by that start, the original may lack what was acknowledged in the copy:
+it is not served before the target is back.
 """
 
 from __future__ import annotations
@@ -56,6 +59,8 @@ logger = logging.getLogger(__name__)
 PIECE_BYTES: Final = 1024 * 1024
 # At most so much is copied on the loop's thread in the swap: a fraction of a millisecond.
 LAST_PIECE_BYTES: Final = 128 * 1024
+SUCCESSOR_MARK: Final = "replica-moves-to"
+"""The file of the original that names the log directory in which the log may go on."""
 
 
 class MoveGivenUpError(Exception):
@@ -87,8 +92,9 @@ class ReplicaMove:
         self._small_files: tuple[UUID, tuple[int, ...]] | None = None
         self._is_synced = False
         self._synced_offset: int  # known from the first sync on
-        self._original: str  # the log's own directory, known once the copying begins
-        self.source: LogDir  # known when `run` begins: an earlier move may end in between
+        # Where the log is when `run` begins: an earlier move may end in between.
+        self.source: LogDir
+        self._original: str
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -117,7 +123,7 @@ class ReplicaMove:
 
     async def run(self) -> None:
         """Move; an error is logged, and counted against the directory that it came from."""
-        self.source = self.log.log_dir
+        self.source, self._original = self.log.log_dir, self.log.dir
         name = f"{self.topic_partition} from {self.source.path} to {self.target.path}"
         logger.info("Moving %s", name)
         try:
@@ -144,7 +150,6 @@ class ReplicaMove:
 
     async def _copy_all(self) -> None:
         self._check()
-        self._original = self.log.dir
         for attachment in self._logs.attached:
             await attachment.pause(self.topic_partition)
         await self._in_background(self._prepare)
@@ -154,6 +159,7 @@ class ReplicaMove:
             self._synced_offset = self.end_offset
             await self._sync_copies()
             await self._write_checkpoints()
+            await self._in_background(self._mark_original)
             await self._catch_up(LAST_PIECE_BYTES)
 
     def _prepare(self) -> None:
@@ -270,6 +276,18 @@ class ReplicaMove:
             paths = [f"{directory}/{name}" for name in disk.list_dir(directory)]
             FlushJob(disk, [], [], paths, [directory, self.target.path])()
 
+    def _mark_original(self) -> None:
+        """Name the target in the original, which may be deleted at any moment."""
+        path = f"{self._original}/{SUCCESSOR_MARK}"
+        with blaming(self.source, f"preparing {self._original}"), suppress(FileNotFoundError):
+            self.source.disk.replace(path, self.target.path.encode())
+
+    def _unmark_original(self) -> None:
+        path = f"{self._original}/{SUCCESSOR_MARK}"
+        if self.source.disk.exists(path):
+            self.source.disk.unlink(path)
+            self.source.disk.fsync_dir(self._original)
+
     def _swap(self) -> list[File]:
         """Copy the rest and let the log continue there, within one turn of the loop."""
         log = self.log
@@ -338,6 +356,13 @@ class ReplicaMove:
 
     async def _throw_away(self) -> None:
         """Remove the copy, unless the next start must decide whether the move continues."""
+        if self.source.is_offline:
+            return
+        try:
+            with suppress(FileNotFoundError):
+                await self._runtime.background.run(self._unmark_original)
+        except OSError as error:
+            self.source.fail(error)
         if self.target.is_offline or self.source.is_offline or self._logs.is_stopping:
             return
         disk, directory = self.target.disk, self._directory

@@ -14,7 +14,7 @@ from functools import partial
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.extensions.moves.replica_move import ReplicaMove
+from ottla.extensions.moves.replica_move import SUCCESSOR_MARK, ReplicaMove
 from ottla.log.log import Log
 from ottla.log.log_dir import LogDir
 from ottla.log.log_loader import DirContents
@@ -144,8 +144,29 @@ class ReplicaMoves(LogAttachment):
 
     def on_loaded(self, contents: Sequence[DirContents]) -> None:
         """Restart the moves that a stop or a crash has ended, and remove their remains."""
+        if len(self._logs.dirs) > 1:
+            for log in self._logs.all_logs():
+                self._check_successor(log)
         for each in contents:
             self._resume(each.log_dir, each.futures)
+
+    def _check_successor(self, log: Log) -> None:
+        """Serve the original of a move only where it has not gone on in a directory that failed."""
+        disk, mark = log.log_dir.disk, f"{log.dir}/{SUCCESSOR_MARK}"
+        offline = {log_dir.path for log_dir in self._logs.dirs if log_dir.is_offline}
+        try:
+            if not disk.exists(mark):
+                return
+            target = disk.read_bytes(mark).decode()
+            if target not in offline:
+                disk.unlink(mark)
+                return
+            why = f"it may have gone on in {target}, which failed"
+        except OSError as error:
+            why = str(error)
+        why = f"{log.dir} may not be the log of {log.topic_partition}: {why}"
+        logger.error("%s", why)
+        self._logs.set_aside(log, KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, why))
 
     def _resume(self, log_dir: LogDir, futures: Mapping[str, TopicPartition]) -> None:
         logs = self._logs

@@ -13,11 +13,12 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.moves.replica_move import ReplicaMove
 from ottla.log.log import Log
 from ottla.log.log_retention import delete_old_segments
-from ottla.structs import TopicPartition
+from ottla.structs import NO_UUID, TopicPartition
 
 A, B, C = "/data/a", "/data/b", "/data/c"
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 MARK = f"{B}/topic-0/replica-move"
+ORIGINAL_MARK = f"{A}/topic-0/replica-moves-to"
 
 
 def world_of(*dirs: str, rate: int | None = None, **settings: str) -> LogWorld:
@@ -306,6 +307,82 @@ def test_mark_of_a_copy_stays_until_every_directory_is_there():
     world.kill()
     world.disk.crash()
     assert not world.disk.exists(MARK)
+
+
+def lock_out(world: LogWorld, path: str) -> None:
+    """Start anew without a directory: it cannot be locked."""
+    world.disk.fail("lock", f"{path}/*")
+    world.start()
+    assert [each.path for each in world.manager.dirs if each.is_offline] == [path]
+
+
+def check_not_served(world: LogWorld) -> None:
+    for is_new in (False, True):
+        with pytest.raises(KafkaError) as caught:
+            world.manager.get_or_create_log(PARTITION, NO_UUID, is_new=is_new)
+        assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert world.manager.may_be_on_disk(PARTITION)
+
+
+def test_original_is_not_served_while_the_directory_is_away_in_which_the_log_went_on():
+    """It lacks what was acknowledged there: a broker that is in sync with it would lose that."""
+    world = world_of(A, B)
+    world.disk.fail("rename", f"{A}/topic-0")
+    move(world)
+    assert world.log().dir == f"{B}/topic-0"
+    world.append_many(5)
+    world.kill()
+    lock_out(world, B)
+    check_not_served(world)
+    world.stop()
+    world.start()
+
+    assert values(read_all(world.log())) == numbers(0, 105)
+    assert world.log().dir == f"{B}/topic-0"
+
+
+@pytest.mark.parametrize("target", [B, C])
+def test_original_is_served_where_the_log_has_not_gone_on(target):
+    """The broker was killed before the swap; or the directory is none of its own any more."""
+    world = world_of(A, B)
+    world.disk.replace(ORIGINAL_MARK, target.encode())
+    world.kill()
+    if target == C:
+        lock_out(world, B)
+    else:
+        world.start()
+
+    assert values(read_all(world.log())) == numbers(0, 100)
+    assert not world.disk.exists(ORIGINAL_MARK)
+
+
+def test_mark_that_cannot_be_read_may_name_a_directory_that_failed(caplog):
+    """Its log is not served before a start that can read it."""
+    world = world_of(A, B)
+    world.disk.replace(ORIGINAL_MARK, B.encode())
+    world.kill()
+    world.disk.fail("read_bytes", ORIGINAL_MARK)
+    world.start()
+    check_not_served(world)
+    assert f"{A}/topic-0 may not be the log of topic-0" in caplog.text
+    world.stop()
+    world.start()
+
+    assert values(read_all(world.log())) == numbers(0, 100)
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_original_has_no_mark_where_the_swap_is_refused(error):
+    """Or it would not be served where the target has failed, which has none of its records."""
+    world = world_of(A, B)
+    world.disk.fail("rename", f"{B}/*-future", error=error)
+    move(world)
+    assert world.log().dir == f"{A}/topic-0"
+    assert not world.disk.exists(ORIGINAL_MARK)
+    world.kill()
+    lock_out(world, B)
+
+    assert values(read_all(world.log())) == numbers(0, 100)
 
 
 @pytest.mark.parametrize(
