@@ -34,6 +34,8 @@ class Client:
     version: int = 3
     member_id: str = ""
     generation: int = -1
+    is_lost: bool = False
+    """A load of the log had not its generation: another one may have the same number later."""
     is_assigned: bool = False
     join: Reply | None = None
     sync: Reply | None = None
@@ -207,6 +209,7 @@ class GroupSequences(RuleBasedStateMachine):
         self.world.start()
         for client in self.clients:
             client.join = client.sync = None
+        self.check_generations()
         self.read_answers()
 
     @rule()
@@ -218,15 +221,23 @@ class GroupSequences(RuleBasedStateMachine):
         self.commits = [each for each in self.commits if not each[1].is_open]
         self.release_writes(in_order=True)
         self.world.start()
-        group = self.world.coordinator.manager.group("g")
         for client in self.clients:
             client.join = client.sync = None
-            if group and client.generation == group.generation_id:
+        self.check_generations()
+
+    def check_generations(self) -> None:
+        """The group, as it was just loaded, has the members that its generation was told to."""
+        group = self.world.coordinator.manager.group("g")
+        for client in self.clients:
+            if group is None or client.generation != group.generation_id:
+                client.is_lost = True
+            elif not client.is_lost:
                 assert client.member_id in group.members
 
     @rule()
     def move_away_and_back(self) -> None:
         self.world.move_away_and_back()
+        self.check_generations()
         self.read_answers()
 
     def read_answers(self) -> None:
@@ -242,6 +253,7 @@ class GroupSequences(RuleBasedStateMachine):
         if join.error is ErrorCode.NONE:
             client.member_id = join.value.member_id
             client.generation = join.value.generation_id
+            client.is_lost = False
             leads = join.value.leader == client.member_id and not join.value.skip_assignment
             client.members = [m.member_id for m in join.value.members] if leads else []
         elif join.error is ErrorCode.MEMBER_ID_REQUIRED:
