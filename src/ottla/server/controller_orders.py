@@ -10,7 +10,6 @@ from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, TypeVar
-from uuid import UUID
 
 from ottla.controller.orders_to_brokers import OnAnswer
 from ottla.errors import ErrorCode, KafkaError
@@ -223,7 +222,10 @@ class ControllerOrders:
         gone = list(update.deleted_topics)
         self._delete_without_a_role(gone)
         if update.is_full:
-            gone += self.cache.topics_beside(update.states)
+            beside = frozenset(self.cache.topics_beside(update.states))
+            hosted = self.replica_manager.partitions if beside else ()
+            self._give_roles_up([each for each in hosted if each.topic in beside])
+            gone += beside
         part: list[PartitionState] = []
         is_first = True
         for topic in self._by_topic(update.states):
@@ -297,7 +299,8 @@ class ControllerOrders:
                     stray = StopReplicaPartition(state.topic_partition, state.leader_epoch, True)
                     strays.append(stray)
             elif is_full or state.topic_partition not in self.replica_manager.partitions:
-                self._give_role_up(state, log.topic_id)
+                if NO_UUID not in (log.topic_id, state.topic_id):
+                    self._give_roles_up([state.topic_partition])
                 try:
                     logs.put_stray_away(state.topic_partition, state.topic_id)
                 except KafkaError as error:
@@ -306,11 +309,10 @@ class ControllerOrders:
             logger.warning("%s: their replicas are elsewhere now", [each[0] for each in strays])
             self._stop(strays)
 
-    def _give_role_up(self, state: PartitionState, topic_id: UUID) -> None:
-        """Lead and follow no longer what is of another topic: this broker was only cut off."""
-        is_hosted = state.topic_partition in self.replica_manager.partitions
-        if is_hosted and NO_UUID not in (topic_id, state.topic_id):
-            self._stop([StopReplicaPartition(state.topic_partition, EPOCH_DURING_DELETE, False)])
+    def _give_roles_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """Lead and follow no longer what is of a topic that is gone: this broker was cut off."""
+        hosted = [each for each in partitions if each in self.replica_manager.partitions]
+        self._stop([StopReplicaPartition(each, EPOCH_DURING_DELETE, False) for each in hosted])
 
     def _check_epoch(self, controller_epoch: int) -> None:
         if controller_epoch < self.controller_epoch:

@@ -275,6 +275,21 @@ def test_broker_that_was_cut_off_gives_up_what_is_elsewhere_by_another_id(world,
     assert world.replicas.put_away == [(T0, topic_id)]
 
 
+def test_role_in_a_topic_that_is_gone_is_given_up(world):
+    """The broker was cut off while its replica was moved elsewhere, and then the topic deleted: no
+    order is sent to it. Its log is kept, and put away if the topic is made again."""
+    other = TopicPartition("other", 0)
+    world.replicas.partitions |= {T0: object(), other: object()}
+    world.ask("update_metadata", full_update(2, 1), 8)
+    nothing = UpdateMetadataRequest(controller_epoch=5, topic_states=[])
+    world.ask("update_metadata", nothing, 8)
+    assert world.replicas.stopped == []
+    nothing.type = FULL_TYPE
+    world.ask("update_metadata", nothing, 8)
+
+    assert world.replicas.stopped == [(T0, EPOCH_DURING_DELETE, False)]
+
+
 def test_log_of_a_topic_that_is_made_again_elsewhere_is_put_away_at_once(world):
     """It does not wait for the next controller; a replica that is moved waits for its order."""
     world.replicas.logs[T0] = SimpleNamespace(topic_id=ID)
