@@ -78,7 +78,7 @@ class ProduceHandler:
             name = topic.name
             for data in topic.partition_data:
                 topic_partition = TopicPartition(name, data.index)
-                records = data.records
+                records, data.records = data.records, None  # the wait keeps no frame
                 problem = refusal or refuse_records(records, version)
                 if problem is not None:
                     refused[topic_partition] = problem

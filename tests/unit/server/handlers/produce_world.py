@@ -86,7 +86,7 @@ class ProduceWorld:
         context = ProduceContext(self, version)
         self.handler.handle_produce(context, decode(ProduceRequest, version, memoryview(frame)))
         self.manager.complete_delayed()
-        frame[:] = bytes(len(frame))  # the network's buffer is used again
+        frame.clear()  # the network's buffer is used again: an error where something keeps it
         return context.answers
 
     def send(self, records: bytes, version: int = 9) -> PartitionProduceResponse:
