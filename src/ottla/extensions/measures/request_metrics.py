@@ -127,17 +127,27 @@ class RequestMetrics(RequestMeter):
             self._every = round(self._every * min(too_many, MOST_FEWER)) or 1
 
     def on_sent(self, connection: Connection) -> None:
-        """The answers of a connection have been sent, or it has ended."""
+        """The answers of a connection have been sent, or it has ended.
+
+        Those that are ready behind an unacknowledged produce have not: they wait in its `owed`.
+        """
         sent_ns, began_ns = self.now_ns(), self.sent.began_ns
+        held: tuple[TimedRequest, ...] = ()
         for request in connection.unsent:
             assert isinstance(request, TimedRequest), "only timed requests are waited for"
-            rows, row = request.kind.rows, request.row(min(began_ns, sent_ns), sent_ns)
+            if request.context in connection.owed:
+                request.is_held = True
+                held += (request,)
+                continue
+            # Of the turn in which one is sent that was held, it is not known when sending began.
+            row = request.row(sent_ns if request.is_held else min(began_ns, sent_ns), sent_ns)
+            rows = request.kind.rows
             rows.append(row)
             if request.entry is not None and self.log is not None:
                 self.log.end(request.entry, dict(zip(TIMES, row, strict=True)))
             if len(rows) >= ROWS_AT_ONCE:
                 self._fold_all()
-        connection.unsent = ()
+        connection.unsent = held
 
     def _adapt(self) -> None:
         """Time fewer or more of the requests, as more or fewer come."""
@@ -288,6 +298,7 @@ class TimedRequest(RequestWatch):
         "began_ns",
         "context",
         "entry",
+        "is_held",
         "kind",
         "metrics",
         "ready_ns",
@@ -303,6 +314,8 @@ class TimedRequest(RequestWatch):
         """The handler begins now."""
         self.metrics, self.kind, self.context, self.size = metrics, kind, context, size
         self.returned_ns = self.responded_ns = self.throttle_ms = 0
+        self.is_held = False
+        """Whether its answer was ready before one that is sent earlier."""
         self.entry: Entry | None = None
         """What the log of requests will say of it, where it is wanted there."""
         self.ready_ns = context.connection.ready_ns

@@ -38,6 +38,7 @@ from ottla.protocol.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla.runtime import DelayedOperation
 from ottla.runtime.scheduler import at_once, pause
 from ottla.server.apis import Apis
 from ottla.testing.runtime import mock_runtime
@@ -139,6 +140,38 @@ def test_waiting_is_remote_time(world):
     world.send()
 
     assert world.times("Produce") == (95, 0, 4, 90, 0, 1)
+
+
+class Acknowledgement(DelayedOperation):
+    """What a produce waits for; the test answers in its place."""
+
+    def try_complete(self):
+        return False
+
+    def on_complete(self):
+        """Do nothing."""
+
+
+def test_answer_that_is_held_behind_another_is_in_the_queue_until_it_is_sent(world):
+    """Two produces wait for their replicas; the second is acknowledged 90 ms before the first."""
+    world.connection.ready_ns = world.now_ns
+    contexts = []
+    for _ in range(2):
+        contexts.append(world.begin(ProduceRequest()))
+        contexts[-1].await_acknowledgement(Acknowledgement(1_000))
+    first, second = contexts
+    second.respond(ProduceResponse())
+    world.send()
+    assert world.read("TotalTimeMs")[("Produce",)].count == 0
+    world.pass_ms(89)
+    first.respond(ProduceResponse())
+    world.send()
+    total = world.read("TotalTimeMs")[("Produce",)].snapshot(0)
+
+    assert (total.count, total.min, total.max) == (2, 91, 91)
+    assert world.read("ResponseQueueTimeMs")[("Produce",)].snapshot(0).max == 91
+    assert world.read("ResponseSendTimeMs")[("Produce",)].snapshot(0).max == 1
+    assert world.connection.unsent == ()
 
 
 def test_request_without_an_answer_is_measured(world):
