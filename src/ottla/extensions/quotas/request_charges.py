@@ -56,7 +56,7 @@ class RequestCharges(RequestQuota):
         "_handled_ns",
         "_is_exempt",
         "_network",
-        "_size",
+        "_produce",
         "_start_ns",
         "quotas",
     )
@@ -72,7 +72,10 @@ class RequestCharges(RequestQuota):
         self.quotas = quotas
         self._budgets = budgets
         self._network = network
-        self._size = size
+        # Its bytes count from now on: a client may leave before it has an answer.
+        self._produce = produce = budgets.produce if size else None
+        if produce is not None:
+            produce.meter.record(size, produce.limit, quotas.clock.monotonic_ms())
         self._start_ns = start_ns
         self._handled_ns = 0
         self._is_exempt = False
@@ -141,14 +144,13 @@ class RequestCharges(RequestQuota):
         """Charge the use; returns for how many milliseconds the client must wait."""
         if not is_answered:
             self.exempt()
-        quotas, budgets = self.quotas, self._budgets
-        produce = budgets.produce if self._size else None
-        request = None if self._is_exempt else budgets.request
+        quotas, produce = self.quotas, self._produce
+        request = None if self._is_exempt else self._budgets.request
         if produce is None and request is None:
             return self._delay_ms
         now_ms = quotas.clock.monotonic_ms()
         if produce is not None:
-            delay_ms = quotas.produce.charge(produce, self._size, now_ms)
+            delay_ms = quotas.produce.charge(produce, 0, now_ms)
             self._delay_ms = max(self._delay_ms, delay_ms)
         if request is not None:
             self.end_step()

@@ -127,6 +127,16 @@ def test_produce_over_its_quota_is_answered_and_then_held(world):
     assert world.client.muted_until_ms == 40_000 == world.clock.monotonic_ms() + 40_000
 
 
+def test_produce_counts_where_its_client_leaves_before_the_answer(world):
+    """What it has sent is appended: the next one of its client id is held for both."""
+    world.limit(producer_byte_rate=100)
+    world.context(0, size=4900)
+    response = ProduceResponse()
+    world.context(0).respond(response)
+
+    assert response.throttle_time_ms == 40_000
+
+
 def test_version_without_throttle_time_is_held_as_well(world):
     """Produce v0 has no field for it."""
     world.limit(producer_byte_rate=100)
