@@ -53,7 +53,6 @@ class RequestCharges(RequestQuota):
     __slots__ = (
         "_budgets",
         "_delay_ms",
-        "_handled_ns",
         "_is_exempt",
         "_network",
         "_produce",
@@ -77,7 +76,6 @@ class RequestCharges(RequestQuota):
         if produce is not None:
             produce.meter.record(size, produce.limit, quotas.clock.monotonic_ms())
         self._start_ns = start_ns
-        self._handled_ns = 0
         self._is_exempt = False
         self._delay_ms = 0
 
@@ -131,10 +129,16 @@ class RequestCharges(RequestQuota):
         self._start_ns = self.quotas.clock.monotonic_ns()
 
     def end_step(self) -> None:
-        """The handler has returned, or waits: from here on its time is free."""
+        """The handler has returned, or waits: from here on its time is free.
+
+        The step counts from now on: a client may leave before it has an answer.
+        """
         if self._start_ns:
-            self._handled_ns += self.quotas.clock.monotonic_ns() - self._start_ns
-            self._start_ns = 0
+            clock, budget = self.quotas.clock, self._budgets.request
+            handled_ns, self._start_ns = clock.monotonic_ns() - self._start_ns, 0
+            if budget is not None and not self._is_exempt:
+                percent = handled_ns * PERCENT_PER_NS
+                budget.meter.record(percent, budget.limit, clock.monotonic_ms())
 
     def timed(self, coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """The same coroutine, charged for its steps."""
@@ -154,8 +158,7 @@ class RequestCharges(RequestQuota):
             self._delay_ms = max(self._delay_ms, delay_ms)
         if request is not None:
             self.end_step()
-            percent = self._handled_ns * PERCENT_PER_NS
-            delay_ms = quotas.request.charge(request, percent, now_ms)
+            delay_ms = quotas.request.charge(request, 0, now_ms)
             self._delay_ms = max(self._delay_ms, delay_ms)
         return self._delay_ms
 

@@ -183,6 +183,17 @@ def test_time_of_the_handler_counts_as_a_percentage_of_a_thread(world):
     assert world.client.muted_until_ms == 500
 
 
+def test_time_counts_where_the_client_leaves_before_the_answer(world):
+    """Work that was done for it holds the next request of its client id."""
+    world.limit(request_percentage=20)
+    context = world.context(3)
+    world.clock.ns += 2_100_000_000
+    context.quota.end_step()
+    world.context(3).respond(MetadataResponse())
+
+    assert world.client.muted_until_ms == 500
+
+
 def test_time_of_the_network_counts_at_the_next_request(world):
     """Receiving and sending are charged as they happen, and hold nobody until the next request."""
     world.limit(request_percentage=20)
