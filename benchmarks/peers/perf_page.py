@@ -69,8 +69,9 @@ loopback. Rates are not comparable with those, only side by side.
 - The subjects take turns in each round, and each round begins with another one. The tables show
   medians; stored data and the reference load are measured in the first round alone. Before, each
   subject was warmed up: {records:,} records were written to it, and read. These are what consumers
-  read later. A tool is a new JVM each time, which gets warm while it measures; that is alike for
-  all.
+  read later. A JVM gets quicker for some rounds more, brokers that replicate most of all: their
+  rows have more rounds. A tool is a new JVM each time, which gets warm while it measures; that is
+  alike for all.
 - CPU seconds are those of all brokers together, from the start of the tools to their end, minus
   what the brokers take while nobody asks them for anything: the least that was seen before a round.
   They hold on a busy machine as well; rates hardly do. Ottla's three brokers need a ZooKeeper
@@ -252,8 +253,18 @@ def most(numbers: Numbers, keys: Sequence[str], subject: str) -> float | None:
     return max(values, default=None)
 
 
-def counted(rounds: int) -> str:
-    return "1 round" if rounds == 1 else f"{rounds} rounds"
+def counted(numbers: Numbers) -> str:
+    """The rounds of the rows that are measured in each round, as "3 rounds" or "3 to 7 rounds"."""
+    long = {row.key for row in ROWS if row.is_long}
+    counts = {
+        max(map(len, measured.values()))
+        for key, layouts in numbers.content["rows"].items()
+        for subjects in layouts.values()
+        for measured in subjects.values()
+        if key not in long and measured
+    }
+    least, most = min(counts, default=0), max(counts, default=0)
+    return f"{'' if least == most else f'{least} to '}{most} round{'s' * (most != 1)}"
 
 
 def conditions(numbers: Numbers) -> str:
@@ -262,7 +273,7 @@ def conditions(numbers: Numbers) -> str:
     busy = f"{statistics.median(others):.0f} %" if others else "-"
     names = ", ".join(numbers.subjects.values())
     return (
-        f"- {content['date']}: {counted(content['rounds'])}, "
+        f"- {content['date']}: {counted(numbers)}, "
         f"{content['sizes']['records']:,} records a client. {names}.\n"
         f"- Clients: the performance tools of Apache Kafka {content['client']}. "
         f"Python {content['python']}; {content['java']}.\n"
