@@ -70,8 +70,21 @@ class MoveStory(OneLogStory):
         await self.world.manager.truncate(log, offset)
         self.note()
 
+    def live_without(self, disk: MemoryDisk, path: str, point: CrashPoint) -> None:
+        """A start with one directory alone serves a log that has all that was promised, or none."""
+        disk.fail("lock", f"{path}/*")
+        world = LogWorld(at_now(mock_runtime(disk=disk)), **DIRS)
+        log = world.manager.get_log(PARTITION)
+        if log is not None:
+            self.check_end(log, point)
+        world.runtime.advance(100_000)
+        world.stop()
+
     def check(self, disk: MemoryDisk, point: CrashPoint) -> None:
         """There is one log, with all that was promised; it can be moved and written to."""
+        away = (None, A, B)[point.length % 3]
+        if away is not None:
+            self.live_without(disk, away, point)
         world = LogWorld(at_now(mock_runtime(disk=disk)), **DIRS)
         log = world.log()
         self.check_end(log, point)
