@@ -161,11 +161,11 @@ class ReplicaMoves(LogAttachment):
             if target not in offline:
                 disk.unlink(mark)
                 return
-            why = f"it may have gone on in {target}, which failed"
         except OSError as error:
-            why = str(error)
-        why = f"{log.dir} may not be the log of {log.topic_partition}: {why}"
-        logger.error("%s", why)
+            log.log_dir.fail(error)
+            return
+        why = f"the log of {log.topic_partition} may have gone on in {target}, which failed"
+        logger.error("%s is not served: %s", log.dir, why)
         self._logs.set_aside(log, KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, why))
 
     def _resume(self, log_dir: LogDir, futures: Mapping[str, TopicPartition]) -> None:

@@ -356,15 +356,17 @@ def test_original_is_served_where_the_log_has_not_gone_on(target):
     assert not world.disk.exists(ORIGINAL_MARK)
 
 
-def test_mark_that_cannot_be_read_may_name_a_directory_that_failed(caplog):
-    """Its log is not served before a start that can read it."""
+@pytest.mark.parametrize("operation", ["exists", "read_bytes", "unlink"])
+def test_mark_that_cannot_be_read_or_removed_takes_its_directory_offline(operation):
+    """As any other error of a disk at a start; the next start finds the log."""
     world = world_of(A, B)
     world.disk.replace(ORIGINAL_MARK, B.encode())
     world.kill()
-    world.disk.fail("read_bytes", ORIGINAL_MARK)
+    world.disk.fail(operation, ORIGINAL_MARK)
     world.start()
-    check_not_served(world)
-    assert f"{A}/topic-0 may not be the log of topic-0" in caplog.text
+    assert [each.path for each in world.manager.dirs if each.is_offline] == [A]
+    with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+        world.log().check_available()
     world.stop()
     world.start()
 
