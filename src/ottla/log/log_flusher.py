@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from ottla.config.config_type import LONG_MAX
@@ -31,13 +32,13 @@ class LogFlusher:
         "_flush_ms",
         "_generation",
         "_has_new_names",
-        "_is_busy",
         "_log",
         "_retry_timer",
         "_runtime",
         "_timer",
         "_unsynced_paths",
         "closed_point",
+        "is_busy",
         "on_flushed",
         "recovery_point",
         "wanted",
@@ -50,7 +51,7 @@ class LogFlusher:
         self._log = log
         self._timer: Timer | None = None
         self._retry_timer: Timer | None = None
-        self._is_busy = False
+        self.is_busy = False
         self._generation = 0
         self.wanted = recovery_point
         """What was asked to be brought to disk ends here."""
@@ -81,7 +82,7 @@ class LogFlusher:
     def flush(self, up_to: int) -> None:
         """Bring everything before `up_to` to disk soon."""
         self.wanted = max(self.wanted, up_to)
-        if not self._is_busy and self._is_wanted and self._log.is_available:
+        if not self.is_busy and self._is_wanted and self._log.is_available:
             self._begin()
 
     @property
@@ -166,7 +167,7 @@ class LogFlusher:
         began_ms = clock.monotonic_ms()
 
         def on_done(_: None) -> None:
-            self._is_busy = False
+            self.is_busy = False
             if log_dir.on_flush is not None:
                 log_dir.on_flush(clock.monotonic_ms() - began_ms)
             if generation == self._generation:
@@ -175,26 +176,21 @@ class LogFlusher:
             self.flush(self.wanted)
             self.on_flushed()
 
-        def on_error(error: BaseException) -> None:
-            self._is_busy = False
-            self._fail(error, job, log_dir)
-
-        job = None
         try:
             job = self.job(up_to)
         except OSError as error:
-            self._fail(error, job, log_dir)
+            self._fail(None, log_dir, error)
             return
-        self._is_busy = True
-        self._runtime.background.submit(job, on_done, on_error)
+        self.is_busy = True
+        self._runtime.background.submit(job, on_done, partial(self._fail, job, log_dir))
 
-    def _fail(self, error: BaseException, job: FlushJob | None, log_dir: LogDir) -> None:
+    def _fail(self, job: FlushJob | None, log_dir: LogDir, error: BaseException) -> None:
         """Count nothing of the job as on disk; a full disk may have room at the next flush.
 
         That comes by itself: those that wait for this one need not append anything before it is
         done.
         """
-        log = self._log
+        log, self.is_busy = self._log, False
         if isinstance(error, OSError):
             logger.warning("%s", log_dir.refused(error, f"flush of {log.topic_partition}"))
         else:

@@ -654,6 +654,9 @@ class LogManager:
 
     async def _flush_for_good(self, log: Log) -> None:
         try:
+            while log.flusher.is_busy:  # its job has older epochs, and may be done after the last
+                log.flusher.on_flushed = (ended := asyncio.Event()).set
+                await ended.wait()
             job = log.prepare_close()
             if job is not None:
                 await self.runtime.background.run(job)

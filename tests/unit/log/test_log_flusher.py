@@ -31,6 +31,28 @@ def test_flush_runs_in_the_background(world: LogWorld):
     assert world.log().recovery_point == 5
 
 
+def test_last_flush_waits_for_the_one_before(world: LogWorld, monkeypatch):
+    """Done before it, the last one would have no epochs to write; after it, older ones come."""
+    background, begun = world.runtime.background, []
+    submit = background.submit
+    world.append(b"0", epoch=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(background, "submit", lambda *job: begun.append(job))
+        world.log().flush()
+    assert len(begun) == 1
+    world.append(b"1", epoch=2)
+    stopping = world.runtime.scheduler.spawn(world.manager.shutdown(), "stop")
+    world.runtime.scheduler.run_ready()
+    assert not stopping.done()
+    assert not world.disk.exists(world.path("leader-epoch-checkpoint"))
+    submit(*begun[0])
+    world.runtime.scheduler.run_ready()
+    assert stopping.done()
+    world.start()
+
+    assert world.log().leader_epoch_cache.entries == [(1, 0), (2, 1)]
+
+
 def test_flush_messages_counts_records(world: LogWorld):
     """Every so many of them."""
     world.configure(flush_messages=3)
