@@ -69,9 +69,9 @@ loopback. Rates are not comparable with those, only side by side.
 - The subjects take turns in each round, and each round begins with another one. The tables show
   medians; stored data and the reference load are measured in the first round alone. Before, each
   subject was warmed up: {records:,} records were written to it, and read. These are what consumers
-  read later. A JVM gets quicker for some rounds more, brokers that replicate most of all: their
-  rows have more rounds. A tool is a new JVM each time, which gets warm while it measures; that is
-  alike for all.
+  read later. A JVM gets quicker for some rounds more, brokers that replicate most of all: medians
+  of more rounds are fairer to it. A tool is a new JVM each time, which gets warm while it measures;
+  that is alike for all.
 - CPU seconds are those of all brokers together, from the start of the tools to their end, minus
   what the brokers take while nobody asks them for anything: the least that was seen before a round.
   They hold on a busy machine as well; rates hardly do. Ottla's three brokers need a ZooKeeper

@@ -51,7 +51,7 @@ from ottla.log.log_files import (
 from ottla.log.log_manager import LogManager
 from ottla.log.segment_files import delete_directory
 from ottla.log.throttler import Throttler
-from ottla.runtime import File
+from ottla.runtime import Disk, File
 from ottla.structs import NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -169,9 +169,7 @@ class ReplicaMove:
             disk.make_dirs(self._directory)
             disk.replace(f"{self._directory}/{MOVE_MARK}", f"{self.log.dir}\n".encode())
         with blaming(self.source, f"preparing {self.log.dir}"):
-            if disk.exists(f"{self.log.dir}/{MOVE_MARK}"):
-                disk.unlink(f"{self.log.dir}/{MOVE_MARK}")
-                disk.fsync_dir(self.log.dir)
+            _unmark(disk, self.log.dir, MOVE_MARK)
 
     async def _catch_up(self, last_bytes: int) -> None:
         """Copy until no more than so many bytes are missing, all of them of the newest segment."""
@@ -282,12 +280,6 @@ class ReplicaMove:
         with blaming(self.source, f"preparing {self._original}"), suppress(FileNotFoundError):
             self.source.disk.replace(path, self.target.path.encode())
 
-    def _unmark_original(self) -> None:
-        path = f"{self._original}/{SUCCESSOR_MARK}"
-        if self.source.disk.exists(path):
-            self.source.disk.unlink(path)
-            self.source.disk.fsync_dir(self._original)
-
     def _swap(self) -> list[File]:
         """Copy the rest and let the log continue there, within one turn of the loop."""
         log = self.log
@@ -360,7 +352,8 @@ class ReplicaMove:
             return
         try:
             with suppress(FileNotFoundError):
-                await self._runtime.background.run(self._unmark_original)
+                unmark = partial(_unmark, self.source.disk, self._original, SUCCESSOR_MARK)
+                await self._runtime.background.run(unmark)
         except OSError as error:
             self.source.fail(error)
         if self.target.is_offline or self.source.is_offline or self._logs.is_stopping:
@@ -373,3 +366,10 @@ class ReplicaMove:
             self.target.refused(error, f"removing {directory}")
             if not self.target.is_offline:
                 self._logs.remove_later(directory)
+
+
+def _unmark(disk: Disk, directory: str, mark: str) -> None:
+    """Remove a mark for good, where there is one."""
+    if disk.exists(f"{directory}/{mark}"):
+        disk.unlink(f"{directory}/{mark}")
+        disk.fsync_dir(directory)

@@ -145,7 +145,7 @@ class RequestCharges(RequestQuota):
         return coroutine if self._budgets.request is None else _timed(coroutine, self)
 
     def settle(self, *, is_answered: bool) -> int:
-        """Charge the use; returns for how many milliseconds the client must wait."""
+        """End the charges; returns for how many milliseconds the client must wait."""
         if not is_answered:
             self.exempt()
         quotas, produce = self.quotas, self._produce
