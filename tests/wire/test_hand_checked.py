@@ -1,5 +1,5 @@
-"""Messages that no client library has, byte by byte by hand: those that brokers store, and
-versions that only old brokers speak to each other."""
+"""Messages that no client library has, byte by byte by hand: those that brokers store, and versions
+that only old brokers speak to each other, or Kafka 4.4 knows."""
 
 from __future__ import annotations
 
@@ -54,6 +54,12 @@ from ottla.protocol.offsets_topic import (
 )
 from ottla.protocol.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from ottla.protocol.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -194,6 +200,51 @@ OLD: list[tuple[Message, int, bytes]] = [
 ]
 
 TOPIC_ID = UUID(int=5)
+NEW: list[tuple[Message, int, bytes]] = [
+    (
+        TxnOffsetCommitRequest(
+            transactional_id="x",
+            group_id="g",
+            producer_id=7,
+            producer_epoch=2,
+            generation_id=4,
+            member_id="m",
+            group_instance_id=None,
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    topic_id=TOPIC_ID,
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=3,
+                            committed_offset=42,
+                            committed_leader_epoch=9,
+                            committed_metadata="note",
+                        )
+                    ],
+                )
+            ],
+        ),
+        6,
+        compact(b"x") + compact(b"g") + i64(7) + i16(2) + i32(4) + compact(b"m") + b"\0" + b"\2"
+        + TOPIC_ID.bytes + b"\2" + i32(3) + i64(42) + i32(9) + compact(b"note") + b"\0\0\0",
+    ),
+    (
+        TxnOffsetCommitResponse(
+            throttle_time_ms=8,
+            topics=[
+                TxnOffsetCommitResponseTopic(
+                    topic_id=TOPIC_ID,
+                    partitions=[
+                        TxnOffsetCommitResponsePartition(partition_index=3, error_code=100)
+                    ],
+                )
+            ],
+        ),
+        6,
+        i32(8) + b"\2" + TOPIC_ID.bytes + b"\2" + i32(3) + i16(100) + b"\0\0\0",
+    ),
+]  # fmt: skip
+"""Topics by id (KIP-1319), of Kafka 4.4."""
 PARTITIONS = b"\2" + TOPIC_ID.bytes + b"\3" + i32(0) + i32(3) + b"\0"
 MEMBER_KEY = text("g") + text("m-1")
 MEMBER = (
@@ -390,9 +441,9 @@ def test_stored_message_has_the_bytes_of_its_layout(
 
 @pytest.mark.parametrize(
     ("message", "version", "expected"),
-    [pytest.param(*case, id=f"{type(case[0]).__name__}-v{case[1]}") for case in OLD],
+    [pytest.param(*case, id=f"{type(case[0]).__name__}-v{case[1]}") for case in OLD + NEW],
 )
-def test_old_message_between_brokers_has_the_bytes_of_its_layout(
+def test_version_without_a_peer_has_the_bytes_of_its_layout(
     message: Message, version: int, expected: bytes
 ) -> None:
     """Versions without a peer are held to the schema by hand."""

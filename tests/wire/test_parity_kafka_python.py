@@ -70,8 +70,11 @@ WITHOUT_PEER = {
     "ConsumerGroupHeartbeatRequest",
     "ConsumerGroupHeartbeatResponse",
 }
-# Versions that only brokers before 4.0 speak to each other; these have hand-made bytes as well.
-OLDER_THAN_PEER = {
+# Versions that only brokers before 4.0 speak to each other, or that Kafka 4.4 brought (KIP-1319);
+# these have hand-made bytes as well.
+UNKNOWN_TO_PEER = {
+    "TxnOffsetCommitRequest": (6,),
+    "TxnOffsetCommitResponse": (6,),
     "WriteTxnMarkersRequest": range(1),
     "WriteTxnMarkersResponse": range(1),
     "OffsetForLeaderEpochRequest": range(2),
@@ -82,7 +85,7 @@ CASES = [
     for cls in messages().values()
     if cls.__name__ not in WITHOUT_PEER
     for version in range(cls.min_version, cls.max_version + 1)
-    if version not in OLDER_THAN_PEER.get(cls.__name__, ())
+    if version not in UNKNOWN_TO_PEER.get(cls.__name__, ())
 ]
 
 

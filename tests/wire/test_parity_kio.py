@@ -64,6 +64,8 @@ NOT_IN_KIO = {
     "UpdateMetadataResponse": range(9),
     "ControlledShutdownRequest": range(1, 4),
     "ControlledShutdownResponse": range(1, 4),
+    "TxnOffsetCommitRequest": (6,),  # of Kafka 4.4 (KIP-1319)
+    "TxnOffsetCommitResponse": (6,),
     "AlterPartitionRequest": range(2),
     "AlterPartitionResponse": range(2),
     "TransactionLogKey": range(1),

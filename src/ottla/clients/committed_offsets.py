@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
+from uuid import UUID
 
 from ottla.clients.network_client import NetworkClient, check_code, response_error
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import KafkaError
 from ottla.protocol.offsets import (
+    TOPIC_IDS_VERSION,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -23,7 +25,7 @@ from ottla.protocol.offsets import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from ottla.structs import NO_OFFSET, TopicPartition, by_topic
+from ottla.structs import NO_OFFSET, NO_UUID, TopicPartition, by_topic
 
 FIRST_COMMIT_VERSION = 2
 FIRST_COMMIT_WITH_INSTANCE_ID = 7
@@ -31,6 +33,7 @@ FIRST_FETCH_VERSION = 1
 FIRST_FETCH_OF_ALL = 2
 FIRST_FETCH_STABLE = 7
 FIRST_FETCH_OF_GROUPS = 8
+NO_NAMES: Mapping[UUID, str] = {}
 
 
 class GroupMembership(NamedTuple):
@@ -58,7 +61,11 @@ async def commit_offsets(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     membership: GroupMembership = NO_MEMBERSHIP,
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Commit once; the result has None or an error for each partition."""
+    """Commit once; the result has None or an error for each partition.
+
+    An offset counts for its own topic alone if all of them have the ids of their topics, and the
+    coordinator knows ids: else it counts for whichever topic has the name.
+    """
     request = OffsetCommitRequest(
         group_id=group_id,
         generation_id_or_member_epoch=membership.generation,
@@ -68,21 +75,36 @@ async def commit_offsets(
     if membership.instance_id is not None:
         request.group_instance_id = membership.instance_id
         low = FIRST_COMMIT_WITH_INSTANCE_ID
-    for topic, partitions in by_topic(offsets).items():
+    names: dict[UUID, str] = {}
+    for (topic, topic_id), partitions in _by_topic_and_id(offsets).items():
+        names[topic_id] = topic
         request.topics.append(
             OffsetCommitRequestTopic(
                 name=topic,
+                topic_id=topic_id,
                 partitions=[_commit_of(p, offsets[TopicPartition(topic, p)]) for p in partitions],
             )
         )
-    response = cast(OffsetCommitResponse, await client.send(coordinator, request, low=low))
+    high = _highest_version(NO_UUID not in names)
+    connection = await client.ready(coordinator)
+    version = connection.version_of(OffsetCommitRequest, low, high)
+    response: OffsetCommitResponse = await client.send_on(connection, request, version)
     results = {}
     for result in response.topics:
         for p in result.partitions:
-            partition = TopicPartition(result.name, p.partition_index)
+            partition = TopicPartition(result.name or names[result.topic_id], p.partition_index)
             what = f"commit of {partition} by group {group_id}"
             results[partition] = response_error(p.error_code, what)
     return results
+
+
+def _by_topic_and_id(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+) -> dict[tuple[str, UUID], list[int]]:
+    """The partitions of each topic; one that was made again meanwhile is there twice."""
+    return by_topic(
+        ((topic, offset.topic_id), partition) for (topic, partition), offset in offsets.items()
+    )
 
 
 def _commit_of(partition: int, offset: OffsetAndMetadata) -> OffsetCommitRequestPartition:
@@ -129,25 +151,39 @@ async def fetch_offsets(
     partitions: Sequence[TopicPartition] | None,
     *,
     require_stable: bool = False,
+    topic_ids: Mapping[str, UUID] | None = None,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The committed offsets of some partitions, or of all (None); others are left out."""
-    version = await client.version_for(coordinator, OffsetFetchRequest)
+    """The committed offsets of some partitions, or of all (None); others are left out.
+
+    With `topic_ids` of all their topics, they are those of these topics, and of no others of the
+    same names: UNKNOWN_TOPIC_ID is raised for one that the coordinator does not know.
+    """
+    topics = None if partitions is None else by_topic(partitions)
+    ids = {} if topics is None or topic_ids is None else topic_ids
+    low = FIRST_FETCH_OF_ALL if topics is None else FIRST_FETCH_VERSION
+    is_by_id = topics is not None and topics.keys() <= ids.keys()
+    connection = await client.ready(coordinator)
+    version = connection.version_of(OffsetFetchRequest, low, _highest_version(is_by_id))
     request = OffsetFetchRequest()
     if require_stable and version >= FIRST_FETCH_STABLE:
         request.require_stable = True
-    topics = None if partitions is None else by_topic(partitions)
     if version >= FIRST_FETCH_OF_GROUPS:
         group = OffsetFetchRequestGroup(group_id=group_id)
         group.topics = _wanted(topics, OffsetFetchRequestTopics)
+        for topic in group.topics or ():
+            topic.topic_id = ids.get(topic.name, NO_UUID)
         request.groups = [group]
     else:
         request.group_id = group_id
         request.topics = _wanted(topics, OffsetFetchRequestTopic)
-    low = FIRST_FETCH_OF_ALL if topics is None else FIRST_FETCH_VERSION
-    response = cast(OffsetFetchResponse, await client.send(coordinator, request, low=low))
+    response: OffsetFetchResponse = await client.send_on(connection, request, version)
     answer: Any = response.groups[0] if response.groups else response
     check_code(answer.error_code, f"offsets of group {group_id}")
-    return _committed(answer, group_id)
+    return _committed(answer, group_id, {id: name for name, id in ids.items()})
+
+
+def _highest_version(is_by_id: bool) -> int:
+    return TOPIC_IDS_VERSION if is_by_id else TOPIC_IDS_VERSION - 1
 
 
 async def fetch_offsets_of_groups(
@@ -157,15 +193,14 @@ async def fetch_offsets_of_groups(
 
     It is one request from version 8 on (KIP-709); older coordinators get one for each group.
     """
-    version = await client.version_for(coordinator, OffsetFetchRequest)
+    connection = await client.ready(coordinator)
+    version = connection.version_of(OffsetFetchRequest, 0, _highest_version(is_by_id=False))
     if version < FIRST_FETCH_OF_GROUPS:
         return {group: await _fetch_or_error(client, coordinator, group) for group in group_ids}
     request = OffsetFetchRequest(
         groups=[OffsetFetchRequestGroup(group_id=group, topics=None) for group in group_ids]
     )
-    response = cast(
-        OffsetFetchResponse, await client.send(coordinator, request, low=FIRST_FETCH_OF_GROUPS)
-    )
+    response: OffsetFetchResponse = await client.send_on(connection, request, version)
     return {answer.group_id: _committed_or_error(answer) for answer in response.groups}
 
 
@@ -194,11 +229,15 @@ def _wanted(topics: Mapping[str, list[int]] | None, kind: type[Any]) -> Any:
     return [kind(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
 
 
-def _committed(answer: Any, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+def _committed(
+    answer: Any, group_id: str, names: Mapping[UUID, str] = NO_NAMES
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The offsets of an answer, which has names of topics, or ids with these `names`."""
     offsets = {}
     for topic in answer.topics:
+        name = topic.name or names[topic.topic_id]
         for p in topic.partitions:
-            partition = TopicPartition(topic.name, p.partition_index)
+            partition = TopicPartition(name, p.partition_index)
             check_code(p.error_code, f"offset of {partition} in group {group_id}")
             if p.committed_offset != NO_OFFSET:
                 offsets[partition] = OffsetAndMetadata(

@@ -11,6 +11,7 @@ import asyncio
 from enum import IntEnum
 from operator import index
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from uuid import UUID
 
 from ottla import structs
 from ottla.clients.network_client import NetworkClient, response_error
@@ -33,6 +34,7 @@ from ottla.structs import (
     CONSUMER_REPLICA_ID,
     NO_EPOCH,
     NO_OFFSET,
+    NO_UUID,
     IsolationLevel,
     TopicPartition,
     by_topic,
@@ -95,11 +97,17 @@ def checked_times(timestamps: Mapping[TopicPartition, int]) -> Mapping[TopicPart
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset, that of the next record to read, with the application's metadata."""
+    """A committed offset, that of the next record to read, with the application's metadata.
+
+    With the `topic_id` of its topic, which the positions of a consumer have, it is committed for
+    that topic alone: not for the next one of its name, if that was deleted (KIP-848). Offsets that
+    were looked up have none.
+    """
 
     offset: int
     metadata: str = ""
     leader_epoch: int = NO_EPOCH
+    topic_id: UUID = NO_UUID
 
 
 class ListOffsetsResult(NamedTuple):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.protocol.message import Request, Response, Struct
-from ottla.protocol.types import Array, Boolean, Int16, Int32, Int64, String, field
+from ottla.protocol.types import Array, Boolean, Int16, Int32, Int64, String, Uuid, field
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 
 class OffsetCommitRequestPartition(Struct):
@@ -21,7 +24,8 @@ class OffsetCommitRequestPartition(Struct):
 class OffsetCommitRequestTopic(Struct):
     """The partitions of one topic."""
 
-    name: str = field(String)
+    name: str = field(String, versions="0-9", ignorable=True)
+    topic_id: UUID = field(Uuid, versions="10+", ignorable=True)
     partitions: list[OffsetCommitRequestPartition] = field(Array(OffsetCommitRequestPartition))
 
 
@@ -30,7 +34,7 @@ class OffsetCommitRequest(Request, api_key=8, flexible="8+"):
 
     v0 was kept in ZooKeeper · v1 generation, member and timestamp · v2-4 retention in place of the
     timestamp · v5 neither (KIP-211) · v6 leader epoch (KIP-320) · v7 static members (KIP-345) · v8
-    flexible · v9 the generation may be a member epoch (KIP-848).
+    flexible · v9 the generation may be a member epoch · v10 topics by id (both KIP-848).
     """
 
     group_id: str = field(String)
@@ -51,12 +55,16 @@ class OffsetCommitResponsePartition(Struct):
 class OffsetCommitResponseTopic(Struct):
     """The partitions of one topic."""
 
-    name: str = field(String)
+    name: str = field(String, versions="0-9", ignorable=True)
+    topic_id: UUID = field(Uuid, versions="10+", ignorable=True)
     partitions: list[OffsetCommitResponsePartition] = field(Array(OffsetCommitResponsePartition))
 
 
 class OffsetCommitResponse(Response, api_key=8, flexible="8+"):
-    """One result per partition. v3 throttle time · v8 flexible · v9 new errors (KIP-848)."""
+    """One result per partition.
+
+    v3 throttle time · v8 flexible · v9 new errors · v10 topics by id (both KIP-848).
+    """
 
     throttle_time_ms: int = field(Int32, versions="3+", ignorable=True)
     topics: list[OffsetCommitResponseTopic] = field(Array(OffsetCommitResponseTopic))
@@ -72,7 +80,8 @@ class OffsetFetchRequestTopic(Struct):
 class OffsetFetchRequestTopics(Struct):
     """Partitions of one topic to look up for one group (v8+)."""
 
-    name: str = field(String)
+    name: str = field(String, versions="0-9", ignorable=True)
+    topic_id: UUID = field(Uuid, versions="10+", ignorable=True)
     partition_indexes: list[int] = field(Array(Int32))
 
 
@@ -91,13 +100,16 @@ FETCH_ERROR_VERSION: Final = 2
 """The first version of OffsetFetch with an error of the whole request."""
 FETCH_GROUPS_VERSION: Final = 8
 """The first version of OffsetFetch that asks for several groups."""
+TOPIC_IDS_VERSION: Final = 10
+"""The first version of OffsetCommit, and of OffsetFetch, that has the ids of topics, not names."""
 
 
 class OffsetFetchRequest(Request, api_key=9, flexible="6+"):
     """Look up committed offsets.
 
     v0 was kept in ZooKeeper · v2 null topics ask for all (KIP-88) · v6 flexible · v7 only offsets
-    of finished transactions (KIP-447) · v8 several groups (KIP-709) · v9 member epoch (KIP-848).
+    of finished transactions (KIP-447) · v8 several groups (KIP-709) · v9 member epoch · v10 topics
+    by id (both KIP-848).
     """
 
     group_id: str = field(String, versions="0-7")
@@ -138,7 +150,8 @@ class OffsetFetchResponsePartitions(Struct):
 class OffsetFetchResponseTopics(Struct):
     """The partitions of one topic (v8+)."""
 
-    name: str = field(String)
+    name: str = field(String, versions="0-9", ignorable=True)
+    topic_id: UUID = field(Uuid, versions="10+", ignorable=True)
     partitions: list[OffsetFetchResponsePartitions] = field(Array(OffsetFetchResponsePartitions))
 
 
@@ -154,7 +167,7 @@ class OffsetFetchResponse(Response, api_key=9, flexible="6+"):
     """The offsets, from v8 on by group.
 
     v2 top-level error (KIP-88) · v3 throttle time · v5 leader epoch (KIP-320) · v6 flexible · v7
-    UNSTABLE_OFFSET_COMMIT possible (KIP-447) · v8 groups (KIP-709).
+    UNSTABLE_OFFSET_COMMIT possible (KIP-447) · v8 groups (KIP-709) · v10 topics by id (KIP-848).
     """
 
     throttle_time_ms: int = field(Int32, versions="3+", ignorable=True)

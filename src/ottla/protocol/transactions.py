@@ -5,10 +5,13 @@ DescribeTransactions (65), ListTransactions (66).
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.protocol.message import Request, Response, Struct
-from ottla.protocol.types import Array, Boolean, Int8, Int16, Int32, Int64, String, field
+from ottla.protocol.types import Array, Boolean, Int8, Int16, Int32, Int64, String, Uuid, field
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 
 class InitProducerIdRequest(Request, api_key=22, flexible="2+"):
@@ -220,10 +223,17 @@ class TxnOffsetCommitRequestPartition(Struct):
 class TxnOffsetCommitRequestTopic(Struct):
     """The partitions of one topic."""
 
-    name: str = field(String)
+    name: str = field(String, versions="0-5", ignorable=True)
+    topic_id: UUID = field(Uuid, versions="6+", ignorable=True)
     partitions: list[TxnOffsetCommitRequestPartition] = field(
         Array(TxnOffsetCommitRequestPartition)
     )
+
+
+OFFSET_COMMIT_THAT_ADDS_VERSION: Final = 5
+"""The first version of TxnOffsetCommit that names the group to the transaction by itself."""
+OFFSET_COMMIT_BY_ID_VERSION: Final = 6
+"""The first version of TxnOffsetCommit that has the ids of topics, not names."""
 
 
 class TxnOffsetCommitRequest(Request, api_key=28, flexible="3+"):
@@ -231,7 +241,7 @@ class TxnOffsetCommitRequest(Request, api_key=28, flexible="3+"):
 
     v2 leader epoch (KIP-320) · v3 flexible, names the group's member, so that one of an older
     generation is refused (KIP-447) · v4 TRANSACTION_ABORTABLE possible · v5 names the group to the
-    transaction by itself (KIP-890).
+    transaction by itself (KIP-890) · v6 topics by id (KIP-1319).
     """
 
     transactional_id: str = field(String)
@@ -254,14 +264,15 @@ class TxnOffsetCommitResponsePartition(Struct):
 class TxnOffsetCommitResponseTopic(Struct):
     """The partitions of one topic."""
 
-    name: str = field(String)
+    name: str = field(String, versions="0-5", ignorable=True)
+    topic_id: UUID = field(Uuid, versions="6+", ignorable=True)
     partitions: list[TxnOffsetCommitResponsePartition] = field(
         Array(TxnOffsetCommitResponsePartition)
     )
 
 
 class TxnOffsetCommitResponse(Response, api_key=28, flexible="3+"):
-    """One result for each partition. v3 flexible."""
+    """One result for each partition. v3 flexible · v6 topics by id (KIP-1319)."""
 
     throttle_time_ms: int = field(Int32)
     topics: list[TxnOffsetCommitResponseTopic] = field(Array(TxnOffsetCommitResponseTopic))

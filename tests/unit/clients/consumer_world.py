@@ -238,19 +238,24 @@ class ConsumerWorld:
     def commit_answer(self, request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
         response = OffsetCommitResponse()
         for topic in request.topics:
-            entry = OffsetCommitResponseTopic(name=topic.name)
+            entry = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
             response.topics.append(entry)
+            name = self.name_of(topic)
+            error = code or (0 if name else ErrorCode.UNKNOWN_TOPIC_ID)
             for p in topic.partitions:
-                if not code:
-                    self.committed[TopicPartition(topic.name, p.partition_index)] = (
-                        p.committed_offset
-                    )
+                if not error:
+                    self.committed[TopicPartition(name, p.partition_index)] = p.committed_offset
                 entry.partitions.append(
                     OffsetCommitResponsePartition(
-                        partition_index=p.partition_index, error_code=code
+                        partition_index=p.partition_index, error_code=error
                     )
                 )
         return response
+
+    def name_of(self, topic) -> str:
+        """The name in a request, or that of the topic with its id; "" if there is none."""
+        ids = {id: name for name, id in self.cluster.topic_ids.items()}
+        return topic.name or ids.get(topic.topic_id, "")
 
     def fetch_offsets(self, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
         groups = []
@@ -258,11 +263,9 @@ class ConsumerWorld:
             topics = [
                 OffsetFetchResponseTopics(
                     name=topic.name,
+                    topic_id=topic.topic_id,
                     partitions=[
-                        OffsetFetchResponsePartitions(
-                            partition_index=p,
-                            committed_offset=self.committed.get(TopicPartition(topic.name, p), -1),
-                        )
+                        self.committed_line(TopicPartition(self.name_of(topic), p))
                         for p in topic.partition_indexes
                     ],
                 )
@@ -270,6 +273,12 @@ class ConsumerWorld:
             ]
             groups.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=topics))
         return OffsetFetchResponse(groups=groups)
+
+    def committed_line(self, partition: TopicPartition) -> OffsetFetchResponsePartitions:
+        line = OffsetFetchResponsePartitions(partition_index=partition.partition)
+        line.committed_offset = self.committed.get(partition, -1)
+        line.error_code = 0 if partition.topic else ErrorCode.UNKNOWN_TOPIC_ID
+        return line
 
 
 __all__ = ["ConsumerWorld"]

@@ -64,6 +64,7 @@ def offsets_answer(code: int = 0):
             topics=[
                 TxnOffsetCommitResponseTopic(
                     name=topic.name,
+                    topic_id=topic.topic_id,
                     partitions=[
                         TxnOffsetCommitResponsePartition(
                             partition_index=p.partition_index, error_code=code

@@ -50,7 +50,7 @@ from ottla.protocol.group import JoinGroupResponseMember
 from ottla.runtime import Buffer
 from ottla.runtime.scheduler import pause
 from ottla.runtime.timing import Deadline
-from ottla.structs import NO_GENERATION, IsolationLevel, TopicPartition
+from ottla.structs import NO_GENERATION, NO_UUID, IsolationLevel, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -246,11 +246,14 @@ class ConsumerCoordinator:
 
     # Committing
 
-    async def commit(self, offsets: Offsets, deadline: Deadline) -> None:
+    async def commit(
+        self, offsets: Offsets, deadline: Deadline, *, are_positions: bool = False
+    ) -> None:
         """Commit, trying again until it succeeds, is refused or the deadline has passed.
 
         Later attempts leave out what a later commit has committed meanwhile, and end with an error
-        where partitions were given up: they would take the readers of these back.
+        where partitions were given up: they would take the readers of these back. Positions in
+        topics that turn out to be deleted are left out; other offsets in them are refused.
         """
         owned = self._subscriptions.assigned.keys() & offsets.keys()
         failures = 0
@@ -265,6 +268,10 @@ class ConsumerCoordinator:
                 except KafkaError as error:
                     # A topic that does not exist may be created meanwhile: as another one.
                     may_succeed = may_pass(error) or self._joins_again(error, before)
+                    if error.error is ErrorCode.UNKNOWN_TOPIC_ID:
+                        left = await self._in_present_topics(offsets, deadline)
+                        may_succeed = are_positions or len(left) == len(offsets)
+                        offsets = left
                     if not may_succeed or deadline.has_passed:
                         raise
                 failures += 1
@@ -273,6 +280,19 @@ class ConsumerCoordinator:
                 offsets = self._not_overtaken(number, offsets)
                 if owned & offsets.keys() - self._subscriptions.assigned.keys():
                     raise commit_failed()
+
+    async def _in_present_topics(self, offsets: Offsets, deadline: Deadline) -> Offsets:
+        """The offsets without those in topics that were deleted, as newer metadata say.
+
+        A coordinator may also refuse a new topic, of which it has not heard.
+        """
+        await self._metadata.update(deadline)
+        cluster = self._metadata.cluster
+        return {
+            partition: offset
+            for partition, offset in offsets.items()
+            if offset.topic_id in (NO_UUID, cluster.topic_id(partition.topic))
+        }
 
     @contextmanager
     def _numbered(self) -> Iterator[int]:
@@ -324,6 +344,8 @@ class ConsumerCoordinator:
         for error in filter(None, results.values()):
             self.link.note(error)
             self.commit_error = error
+            if error.error is ErrorCode.UNKNOWN_TOPIC_ID:
+                self._metadata.request_update()
             if error.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
                 raise commit_failed() from error
             raise error
@@ -385,7 +407,8 @@ class ConsumerCoordinator:
         if not self.commits_automatically:
             return
         try:
-            await self.commit(offsets, Deadline(self._runtime.clock, limit_ms))
+            limit = Deadline(self._runtime.clock, limit_ms)
+            await self.commit(offsets, limit, are_positions=True)
         except KafkaError as error:
             logger.warning("automatic commit of group %s failed: %s", self.link.group_id, error)
 

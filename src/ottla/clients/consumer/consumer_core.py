@@ -316,22 +316,22 @@ class ConsumerCore:
         """
         unfinished = self.unfinished()
         return {
-            partition: OffsetAndMetadata(
-                unfinished.get(partition, state.position), leader_epoch=state.leader_epoch
-            )
+            partition: state.to_commit(unfinished.get(partition, state.position))
             for partition, state in self.subscriptions.assigned.items()
             if state.position is not None and self.fetcher.may_commit(state)
         }
 
     async def commit(self, offsets: Offsets | None, deadline: Deadline) -> None:
         """Commit and wait; by default the positions."""
-        wanted = self.positions() if offsets is None else offsets
-        await self._group().commit(wanted, deadline)
+        are_positions = offsets is None
+        wanted = self.positions() if offsets is None else self.subscriptions.with_ids(offsets)
+        await self._group().commit(wanted, deadline, are_positions=are_positions)
         self.interceptors.on_commit(wanted)
 
     def begin_commit(self, offsets: Offsets, on_commit: OnCommit | None) -> None:
         """Commit in the background, once; `on_commit(offsets, error)` is called at the end."""
-        task = self.runtime.scheduler.spawn(self._commit_quietly(offsets), "commit")
+        commit = self._commit_quietly(self.subscriptions.with_ids(offsets))
+        task = self.runtime.scheduler.spawn(commit, "commit")
         if on_commit is not None:
             task.add_done_callback(partial(_tell_committed, offsets, on_commit))
 
@@ -345,7 +345,7 @@ class ConsumerCore:
         return None
 
     async def commit_once(self, offsets: Offsets, deadline: Deadline) -> None:
-        await self._group().commit_once(offsets, deadline)
+        await self._group().commit_once(self.subscriptions.with_ids(offsets), deadline)
         self.interceptors.on_commit(offsets)
 
     async def committed(

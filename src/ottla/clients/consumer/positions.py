@@ -17,10 +17,11 @@ from ottla.clients.topic_offsets import (
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.scheduler import pause
 from ottla.runtime.timing import Deadline
-from ottla.structs import IsolationLevel
+from ottla.structs import NO_UUID, IsolationLevel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from uuid import UUID
 
     from ottla.clients.group_coordination import CoordinatorLink
     from ottla.clients.metadata import Metadata
@@ -69,6 +70,7 @@ class Positions:
         if not states:
             return
         committed = {}
+        topic_ids = self._topic_ids(states)
         generations = {state: state.generation for state in states}
         if self._link is not None:
             deadline = Deadline(self._runtime.clock, self._config.default_api_timeout_ms)
@@ -79,6 +81,7 @@ class Positions:
                 self._link.group_id,
                 [state.topic_partition for state in states],
                 require_stable=self._isolation is IsolationLevel.READ_COMMITTED,
+                topic_ids=topic_ids,
             )
         for state, generation in generations.items():
             if not self._subscriptions.is_current(state, generation):
@@ -86,8 +89,19 @@ class Positions:
             offset = committed.get(state.topic_partition)
             if offset is not None:
                 state.seek(offset.offset, offset.leader_epoch)
+                state.topic_id = topic_ids.get(state.topic_partition.topic, NO_UUID)
             else:
                 self._request_reset(state)
+
+    def _topic_ids(self, states: Sequence[TopicPartitionState]) -> dict[str, UUID]:
+        """The ids of their topics, as far as the metadata have them.
+
+        What is found is a position in the topic with that id: another one of the same name may be
+        there when the answer comes, or soon after.
+        """
+        names = {state.topic_partition.topic for state in states}
+        known = {name: self._metadata.cluster.topic_id(name) for name in names}
+        return {name: id for name, id in known.items() if id is not None and id != NO_UUID}
 
     def _request_reset(self, state: TopicPartitionState) -> None:
         reset = RESETS.get(self._config.auto_offset_reset)
@@ -107,6 +121,7 @@ class Positions:
         first = Deadline(self._runtime.clock, self._config.retry_backoff_ms)
         await self._metadata.hear_of(topics, first)
         await self._metadata.ask_again(topics, deadline)
+        topic_ids = self._topic_ids(states)
         generations = {state: state.generation for state in states}
         timestamps = {state.topic_partition: state.reset_to or 0 for state in states}
         found = await list_offsets(self._client, self._metadata, timestamps, self._isolation)
@@ -117,5 +132,6 @@ class Positions:
                 failure = result
             elif result is not None and self._subscriptions.is_current(state, generation):
                 state.seek(result.offset)  # no leader epoch: nothing was read before it
+                state.topic_id = topic_ids.get(state.topic_partition.topic, NO_UUID)
         if failure is not None:
             raise failure

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from ottla.clients.topic_offsets import OffsetSpec
+from ottla.clients.topic_offsets import OffsetAndMetadata, OffsetSpec
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.topic_name import validate_topic_name
 from ottla.structs import NO_EPOCH, NO_REPLICA, NO_UUID, TopicPartition
@@ -103,6 +103,17 @@ class SubscriptionState:
     @property
     def has_all_positions(self) -> bool:
         return all(state.position is not None for state in self.assigned.values())
+
+    def with_ids(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets to commit, those of assigned partitions with the ids of their topics."""
+        found = dict(offsets)
+        for partition in self.assigned.keys() & offsets.keys():
+            if found[partition].topic_id == NO_UUID:
+                topic_id = self.assigned[partition].topic_id
+                found[partition] = found[partition]._replace(topic_id=topic_id)
+        return found
 
     def _become(self, type: SubscriptionType) -> None:
         if self.type not in (SubscriptionType.NONE, type):
@@ -271,6 +282,10 @@ class TopicPartitionState:
         topic_id = self.topic_id
         self.seek(offset)
         self.topic_id = topic_id
+
+    def to_commit(self, offset: int) -> OffsetAndMetadata:
+        """An offset that the application has read to, in this topic and leader epoch."""
+        return OffsetAndMetadata(offset, leader_epoch=self.leader_epoch, topic_id=self.topic_id)
 
     def validate(self, leader_epoch: int) -> None:
         """The leader of this epoch has the records before `fetch_offset`."""

@@ -30,6 +30,8 @@ from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.protocol.group import KEY_TYPE_GROUP, KEY_TYPE_TRANSACTION
 from ottla.protocol.transactions import (
+    OFFSET_COMMIT_BY_ID_VERSION,
+    OFFSET_COMMIT_THAT_ADDS_VERSION,
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -42,7 +44,14 @@ from ottla.protocol.transactions import (
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
 from ottla.runtime.scheduler import pause, within
 from ottla.runtime.timing import Deadline
-from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TRANSACTION_VERSION, TopicPartition, by_topic
+from ottla.structs import (
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    NO_UUID,
+    TRANSACTION_VERSION,
+    TopicPartition,
+    by_topic,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +61,6 @@ T = TypeVar("T")
 LAST_VERSION_FOR_CLIENTS = 3  # of AddPartitionsToTxn; newer ones are for brokers (KIP-890)
 LEVEL_WITH_BUMP = 2
 FIRST_END_WITH_BUMP = 5
-FIRST_OFFSET_COMMIT_THAT_ADDS = 5
 FIRST_VERSION_WITH_EPOCH = 3  # of InitProducerId (KIP-360)
 FIRST_VERSION_WITH_MEMBER = 3  # of TxnOffsetCommit (KIP-447)
 # Longest pause while the markers of the previous transaction are being written.
@@ -453,7 +461,10 @@ class TransactionRequests:
             topics=_offsets_by_topic(offsets),
         )
         is_member = bool(member_id) or instance_id is not None
-        low, high = _offset_commit_versions(is_member=is_member, adds=adds)
+        names = {topic.topic_id: topic.name for topic in request.topics}
+        low, high = _offset_commit_versions(
+            is_member=is_member, adds=adds, has_ids=NO_UUID not in names
+        )
         if low >= FIRST_VERSION_WITH_MEMBER:
             request.generation_id = generation
             request.member_id = member_id
@@ -465,7 +476,7 @@ class TransactionRequests:
             response = await self._client.send_on(connection, request, version)
             self._check_all(
                 {
-                    f"{result.name}-{p.partition_index}": p.error_code
+                    f"{result.name or names[result.topic_id]}-{p.partition_index}": p.error_code
                     for result in response.topics
                     for p in result.partitions
                 },
@@ -547,11 +558,12 @@ class TransactionRequests:
             self._check(code, f"{what} {name}")
 
 
-def _offset_commit_versions(*, is_member: bool, adds: bool) -> tuple[int, int]:
+def _offset_commit_versions(*, is_member: bool, adds: bool, has_ids: bool) -> tuple[int, int]:
     """The lowest and highest version of TxnOffsetCommit that fit the request."""
+    adding = OFFSET_COMMIT_THAT_ADDS_VERSION
     if adds:
-        return FIRST_OFFSET_COMMIT_THAT_ADDS, FIRST_OFFSET_COMMIT_THAT_ADDS
-    return FIRST_VERSION_WITH_MEMBER if is_member else 0, FIRST_OFFSET_COMMIT_THAT_ADDS - 1
+        return adding, OFFSET_COMMIT_BY_ID_VERSION if has_ids else adding
+    return FIRST_VERSION_WITH_MEMBER if is_member else 0, adding - 1
 
 
 def _offsets_by_topic(
@@ -559,7 +571,7 @@ def _offsets_by_topic(
 ) -> list[TxnOffsetCommitRequestTopic]:
     topics = by_topic(
         (
-            topic,
+            (topic, offset.topic_id),
             TxnOffsetCommitRequestPartition(
                 partition_index=number,
                 committed_offset=offset.offset,
@@ -570,8 +582,8 @@ def _offsets_by_topic(
         for (topic, number), offset in offsets.items()
     )
     return [
-        TxnOffsetCommitRequestTopic(name=topic, partitions=partitions)
-        for topic, partitions in topics.items()
+        TxnOffsetCommitRequestTopic(name=topic, topic_id=topic_id, partitions=partitions)
+        for (topic, topic_id), partitions in topics.items()
     ]
 
 

@@ -117,8 +117,8 @@ def differences(known: Group | None, replayed: Group | None) -> Iterator[str]:
 class Committer(NamedTuple):
     """The sender of a commit: a member in its generation, or, without both, a simple consumer.
 
-    In a consumer group the generation is a member epoch. Members of the consumer protocol cannot
-    use OffsetCommit before v9, which has no error for a stale epoch (`knows_epochs` is False).
+    In a consumer group the generation is a member epoch. `knows_epochs` is False for requests that
+    have no error for a stale one: OffsetCommit before v9, and TxnOffsetCommit before v6.
     """
 
     member_id: str = UNKNOWN_MEMBER_ID

@@ -37,15 +37,10 @@ class OffsetCommits:
         on_committed: OnCommitted,
     ) -> None:
         """Store all offsets or none; only those with too long metadata fail alone."""
-        group = self._manager.group(group_id)
-        if group is None:
-            if committer.generation_id >= 0:
-                # Only clients that know epochs understand GROUP_ID_NOT_FOUND.
-                found = ErrorCode.GROUP_ID_NOT_FOUND
-                unknown = found if committer.knows_epochs else ErrorCode.ILLEGAL_GENERATION
-                on_committed(dict.fromkeys(offsets, unknown))
-                return
-            group = self._manager.get_or_create_group(group_id)
+        group = self._group(group_id, committer)
+        if isinstance(group, ErrorCode):
+            on_committed(dict.fromkeys(offsets, group))
+            return
         try:
             error = self._check(group, committer, offsets)
             if error:
@@ -70,18 +65,16 @@ class OffsetCommits:
         A producer that names no member is an old one, which is fenced by its epoch alone (KIP-447).
         A request of a connection that the producer has since replaced is late, and is refused.
         """
-        group = self._manager.group(group_id)
-        if group is None:
-            if committer.generation_id >= 0:
-                on_committed(dict.fromkeys(offsets, ErrorCode.ILLEGAL_GENERATION))
-                return
-            group = self._manager.get_or_create_group(group_id)
+        group = self._group(group_id, committer)
+        if isinstance(group, ErrorCode):
+            on_committed(dict.fromkeys(offsets, group))
+            return
         is_empty = committer.generation_id < 0 and group.is_empty
         error = ErrorCode.NONE
         if not is_empty and committer.claims_membership:
             error = group.check_generation(committer, offsets)
-        if error is ErrorCode.STALE_MEMBER_EPOCH:
-            error = ErrorCode.ILLEGAL_GENERATION  # TxnOffsetCommit has no error for stale epochs
+        if error is ErrorCode.STALE_MEMBER_EPOCH and not committer.knows_epochs:
+            error = ErrorCode.ILLEGAL_GENERATION
         if not error and group.offsets.is_late(producer):
             error = ErrorCode.NOT_COORDINATOR
         try:
@@ -103,6 +96,14 @@ class OffsetCommits:
             return dict.fromkeys(partitions or ())
         committed = group.offsets.current(self._manager.is_deleted, partitions)
         return committed if partitions is None else {p: committed.get(p) for p in partitions}
+
+    def _group(self, group_id: str, committer: Committer) -> Group | ErrorCode:
+        """The group, a new one for a sender that is no member; an error if there is none."""
+        if self._manager.group(group_id) is not None or committer.generation_id < 0:
+            return self._manager.get_or_create_group(group_id)
+        # Only clients that know epochs understand GROUP_ID_NOT_FOUND.
+        known = committer.knows_epochs
+        return ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.ILLEGAL_GENERATION
 
     def _check(
         self, group: Group, committer: Committer, partitions: Iterable[TopicPartition]

@@ -56,6 +56,7 @@ from ottla.protocol.metadata import (
 from ottla.protocol.offsets import (
     FETCH_ERROR_VERSION,
     FETCH_GROUPS_VERSION,
+    TOPIC_IDS_VERSION,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetDeleteRequest,
@@ -73,6 +74,7 @@ from ottla.protocol.topics import (
 )
 from ottla.protocol.transactions import (
     FROM_BROKERS_VERSION,
+    OFFSET_COMMIT_BY_ID_VERSION,
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -82,6 +84,7 @@ from ottla.protocol.transactions import (
     TxnOffsetCommitResponse,
     WriteTxnMarkersRequest,
 )
+from ottla.protocol.types import UNLIMITED
 from ottla.record.record import TRANSACTIONAL_FLAG
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, MAGIC_POSITION
 from ottla.runtime.scheduler import Work, at_once
@@ -99,6 +102,7 @@ from ottla.server.apis import Apis
 from ottla.server.brokers_only import is_follower
 from ottla.server.handlers.added_topics import check_topics
 from ottla.server.handlers.metadata import is_too_old_for_ids
+from ottla.server.handlers.named_topics import UNRESOLVED, name_topics
 from ottla.structs import NO_UUID
 
 if TYPE_CHECKING:
@@ -329,12 +333,17 @@ def check_offset_commit(asking: Asking, body: OffsetCommitRequest) -> Outcome:
         return OffsetCommitResponse(
             topics=[denials.not_committed(t, GROUP_DENIED) for t in body.topics]
         )
-    is_allowed = _may(asking, READ)
+    is_allowed = _may(asking, READ, TOPIC_IDS_VERSION)
     return keep(asking, body, "topics", "topics", is_allowed, denials.not_committed)
 
 
-def _may(asking: Asking, operation: AclOperation) -> Callable[[Any], bool]:
-    return lambda topic: asking.may(operation, TOPIC, topic.name)
+def _may(
+    asking: Asking, operation: AclOperation, ids_version: int = UNLIMITED
+) -> Callable[[Any], bool]:
+    """Asks for a topic; from `ids_version` on the handler refuses those whose id is unknown."""
+    has_ids = asking.context.api_version >= ids_version
+    unknown = UNRESOLVED if has_ids else None
+    return lambda topic: topic.name == unknown or asking.may(operation, TOPIC, topic.name)
 
 
 def check_offset_fetch(asking: Asking, body: OffsetFetchRequest) -> Outcome:
@@ -365,10 +374,11 @@ def _check_groups_fetched(asking: Asking, body: OffsetFetchRequest) -> Outcome:
         if group.topics is None:
             filtered.add(group.group_id)
         else:
-            group.topics, denied = split(group.topics, _may(asking, DESCRIBE))
+            group.topics, denied = split(group.topics, is_topic_allowed)
             lines[group.group_id] = list(map(denials.not_fetched_of_group, denied))
         return True
 
+    is_topic_allowed = _may(asking, DESCRIBE, TOPIC_IDS_VERSION)
     lines: dict[str, list[OffsetFetchResponseTopics]] = {}
     filtered: set[str] = set()
 
@@ -386,14 +396,7 @@ def _check_groups_fetched(asking: Asking, body: OffsetFetchRequest) -> Outcome:
 
 def check_offset_delete(asking: Asking, body: OffsetDeleteRequest) -> Outcome:
     asking.need(DELETE, GROUP, body.group_id)
-    return keep(
-        asking,
-        body,
-        "topics",
-        "topics",
-        _may(asking, READ),
-        denials.offsets_not_deleted,
-    )
+    return keep(asking, body, "topics", "topics", _may(asking, READ), denials.offsets_not_deleted)
 
 
 COORDINATED: Final = {KEY_TYPE_GROUP: GROUP, KEY_TYPE_TRANSACTION: TRANSACTIONAL_ID}
@@ -541,7 +544,8 @@ def check_txn_offset_commit(asking: Asking, body: TxnOffsetCommitRequest) -> Out
     if error:
         topics = [denials.not_committed_in_txn(topic, error) for topic in body.topics]
         return TxnOffsetCommitResponse(topics=topics)
-    return keep(asking, body, "topics", "topics", _may(asking, READ), denials.not_committed_in_txn)
+    is_allowed = _may(asking, READ, OFFSET_COMMIT_BY_ID_VERSION)
+    return keep(asking, body, "topics", "topics", is_allowed, denials.not_committed_in_txn)
 
 
 def check_describe_transactions(asking: Asking, body: Any) -> Outcome:
@@ -717,6 +721,16 @@ class TopicChecks:
 
         asking.amend(change)
 
+    def with_names(self, check: Check) -> Check:
+        """The same check of requests that may give topics by their ids."""
+
+        def check_named(asking: Asking, body: Any) -> Outcome:
+            for owner in body.groups if isinstance(body, OffsetFetchRequest) else (body,):
+                name_topics(owner.topics or (), self.cache.topic_name)
+            return check(asking, body)
+
+        return check_named
+
     def _may_describe(self, asking: Asking, topic: MetadataRequestTopic) -> bool:
         name = topic.name if topic.topic_id == NO_UUID else self.cache.topic_name(topic.topic_id)
         return name is None or asking.may(DESCRIBE, TOPIC, name)
@@ -879,6 +893,8 @@ CHECKS: Final[Mapping[ApiKey, Check]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: check_consumer_groups,
 }
 """What each API asks for; `TopicChecks` has the rest."""
+BY_ID: Final = (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.TXN_OFFSET_COMMIT)
+"""Requests with the ids of topics in their newest versions."""
 
 
 def checks(cache: MetadataCache, auto_create: bool) -> Mapping[ApiKey, Check]:
@@ -886,6 +902,7 @@ def checks(cache: MetadataCache, auto_create: bool) -> Mapping[ApiKey, Check]:
     topics = TopicChecks(cache, auto_create)
     return {
         **CHECKS,
+        **{key: topics.with_names(CHECKS[key]) for key in BY_ID},
         ApiKey.METADATA: topics.check_metadata,
         ApiKey.DELETE_TOPICS: topics.check_delete_topics,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: topics.check_describe_topic_partitions,

@@ -176,6 +176,7 @@ def producers_not_told(topic: Any) -> TopicResponse:
 def not_committed(topic: Any, error: int = TOPIC_DENIED) -> OffsetCommitResponseTopic:
     return OffsetCommitResponseTopic(
         name=topic.name,
+        topic_id=topic.topic_id,
         partitions=[
             OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=error)
             for each in topic.partitions
@@ -198,6 +199,7 @@ def not_fetched(topic: Any, error: int = TOPIC_DENIED) -> OffsetFetchResponseTop
 def not_fetched_of_group(topic: Any) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics(
         name=topic.name,
+        topic_id=topic.topic_id,
         partitions=[
             OffsetFetchResponsePartitions(
                 partition_index=index,
@@ -290,6 +292,7 @@ def markers_not_written(body: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse
 def not_committed_in_txn(topic: Any, error: int = TOPIC_DENIED) -> TxnOffsetCommitResponseTopic:
     return TxnOffsetCommitResponseTopic(
         name=topic.name,
+        topic_id=topic.topic_id,
         partitions=[
             TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=error)
             for each in topic.partitions

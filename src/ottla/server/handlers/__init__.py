@@ -170,9 +170,8 @@ def of_groups(
         from ottla.server.handlers.offsets import OffsetHandlers
 
         old = offsets_of_version_0()
-        return OffsetHandlers(
-            coordinators.groups, runtime.clock, cache.topic_id, old, runtime.slices
-        )
+        names = cache.topic_id, cache.topic_name
+        return OffsetHandlers(coordinators.groups, runtime.clock, *names, old, runtime.slices)
 
     return (
         LateFamily(find_coordinator, ApiKey.FIND_COORDINATOR),
@@ -205,6 +204,7 @@ def of_transactions(coordinators: Coordinators) -> tuple[ApiFamily, ...]:
             coordinators.markers,
             clock,
             coordinators.cache.topic_id,
+            coordinators.cache.topic_name,
         )
 
     def views() -> WholeFamily:

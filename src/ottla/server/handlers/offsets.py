@@ -1,11 +1,13 @@
-"""OffsetCommit (8) v0-9, OffsetFetch (9) v0-9 and OffsetDelete (47) v0: how far a group has got.
+"""OffsetCommit (8) v0-10, OffsetFetch (9) v0-10 and OffsetDelete (47) v0: how far a group has got.
 
 Version notes, commit: v0 writes to the registry, as Kafka does to ZooKeeper, without a coordinator;
 v1 may bring its own timestamp; v2-4 its own retention time, which then decides about expiry alone;
 v6 leader epoch. Fetch: v0 reads from the registry and says UNKNOWN_TOPIC_OR_PARTITION where nothing
 is; v0-1 have no error but the partitions'; v2 null topics ask for all; v8 several groups.
 With `require_stable` (v7) the offsets in open transactions are UNSTABLE_OFFSET_COMMIT (KIP-447).
-v9 of both knows the epochs of members of consumer groups (KIP-848), and STALE_MEMBER_EPOCH.
+v9 of both knows the epochs of members of consumer groups (KIP-848), and STALE_MEMBER_EPOCH. v10 of
+both names topics by id: an offset in a topic that was deleted is not taken for one in the next
+topic of its name.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.offsets import (
     FETCH_ERROR_VERSION,
     FETCH_GROUPS_VERSION,
+    TOPIC_IDS_VERSION,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitResponse,
@@ -45,7 +48,13 @@ from ottla.protocol.offsets import (
     OffsetFetchResponseTopics,
 )
 from ottla.server.api import Answer, Handler, begin
-from ottla.structs import NO_OFFSET, TopicPartition, by_topic
+from ottla.server.handlers.named_topics import (
+    UNRESOLVED,
+    TopicName,
+    name_topics,
+    unknown_error,
+)
+from ottla.structs import NO_OFFSET, NO_UUID, TopicPartition, by_topic
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -77,6 +86,7 @@ class OffsetHandlers:
         coordinator: GroupCoordinator,
         clock: Clock,
         topic_id: Callable[[TopicPartition], UUID | None],
+        topic_name: TopicName,
         registry_offsets: RegistryOffsets,
         slices: Slices,
     ) -> None:
@@ -84,6 +94,7 @@ class OffsetHandlers:
         self.slices = slices
         self.clock = clock
         self.topic_id = topic_id
+        self.topic_name = topic_name
         self.registry_offsets = registry_offsets
 
     def apis(self) -> Mapping[ApiKey, Handler]:
@@ -98,12 +109,14 @@ class OffsetHandlers:
     ) -> Coroutine[Any, Any, OffsetCommitResponse] | None:
         unknown: dict[TopicPartition, ErrorCode] = {}
         offsets: dict[TopicPartition, CommittedOffset] = {}
+        has_ids = context.api_version >= TOPIC_IDS_VERSION
+        name_topics(body.topics, self.topic_name)
         for topic in body.topics:
             for partition in topic.partitions:
                 topic_partition = TopicPartition(topic.name, partition.partition_index)
                 topic_id = self.topic_id(topic_partition)
                 if topic_id is None:
-                    unknown[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    unknown[topic_partition] = unknown_error(topic.name, has_ids=has_ids)
                 else:
                     offsets[topic_partition] = self._offset(body, partition, topic_id)
         if context.api_version == REGISTRY_VERSION:
@@ -147,7 +160,7 @@ class OffsetHandlers:
         if context.api_version >= FETCH_GROUPS_VERSION:
             response = OffsetFetchResponse()
             for group in body.groups:
-                found = yield from self._fetch_group(group, body.require_stable, numbers)
+                found = yield from self._fetch_group(context, group, body.require_stable, numbers)
                 response.groups.append(found)
             return response
         new_topic = OffsetFetchResponseTopic
@@ -205,15 +218,46 @@ class OffsetHandlers:
         )
 
     def _fetch_group(
-        self, group: OffsetFetchRequestGroup, require_stable: bool, numbers: Iterator[int]
+        self,
+        context: RequestContext,
+        group: OffsetFetchRequestGroup,
+        require_stable: bool,
+        numbers: Iterator[int],
     ) -> Work[OffsetFetchResponseGroup]:
+        asked = group.topics or []
+        name_topics(asked, self.topic_name)
+        has_ids = context.api_version >= TOPIC_IDS_VERSION
+        if has_ids and asked:
+            group.topics = [topic for topic in asked if topic.name != UNRESOLVED]
         reader = Committer(group.member_id or UNKNOWN_MEMBER_ID, group.member_epoch)
-        error, topics = yield from self._fetch(
+        error, found = yield from self._fetch(
             group, require_stable, OffsetFetchResponseTopics, numbers, reader
         )
-        return OffsetFetchResponseGroup(
-            group_id=group.group_id, error_code=error, topics=list(topics.values())
-        )
+        topics = list(found.values())
+        if has_ids and not error:
+            topics = self._with_ids(topics, asked)
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error, topics=topics)
+
+    def _with_ids(
+        self, topics: list[OffsetFetchResponseTopics], asked: list[OffsetFetchRequestTopics]
+    ) -> list[OffsetFetchResponseTopics]:
+        """The topics with their ids, and errors for those that were asked for and do not exist.
+
+        Where all were asked for, a topic without a known id is left out.
+        """
+        ids = {topic.name: topic.topic_id for topic in asked}
+        for topic in topics:
+            partition = TopicPartition(topic.name, topic.partitions[0].partition_index)
+            topic.topic_id = ids.get(topic.name) or self.topic_id(partition) or NO_UUID
+        unknown = int(ErrorCode.UNKNOWN_TOPIC_ID)
+        lost = (topic for topic in asked if topic.name == UNRESOLVED)
+        return [topic for topic in topics if topic.topic_id != NO_UUID] + [
+            OffsetFetchResponseTopics(
+                topic_id=topic.topic_id,
+                partitions=[_no_offset(index, unknown) for index in topic.partition_indexes],
+            )
+            for topic in lost
+        ]
 
     def _unstable(
         self, group_id: str, partitions: Iterable[TopicPartition], require_stable: bool
@@ -261,6 +305,7 @@ def _commit_response(body: OffsetCommitRequest, errors: Errors) -> OffsetCommitR
         topics=[
             OffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     OffsetCommitResponsePartition(
                         partition_index=partition.partition_index,
@@ -304,6 +349,12 @@ def _add_line(
         error_code=error,
     )
     topic.partitions.append(line)
+
+
+def _no_offset(index: int, error_code: int) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=error_code
+    )
 
 
 def _registry_offset(index: int, found: int | KafkaError | None) -> OffsetFetchResponsePartition:

@@ -1,11 +1,12 @@
 """Transactions: AddPartitionsToTxn (24) v0-5, AddOffsetsToTxn (25) v0-4, EndTxn (26) v0-5,
-WriteTxnMarkers (27) v0-1 and TxnOffsetCommit (28) v0-5.
+WriteTxnMarkers (27) v0-1 and TxnOffsetCommit (28) v0-6.
 
 Version notes: AddPartitionsToTxn v4 is for brokers, which verify or add for several transactions
 (KIP-890). v2 of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn have PRODUCER_FENCED in the place of
 INVALID_PRODUCER_EPOCH (KIP-588). TxnOffsetCommit v3 names the member that commits (KIP-447).
 With EndTxn v5 and TxnOffsetCommit v5 a client follows transaction.version 2: the first raises the
-epoch, the second takes the group's partition into the transaction (KIP-890).
+epoch, the second takes the group's partition into the transaction (KIP-890). TxnOffsetCommit v6
+has the ids of topics, and the errors of OffsetCommit for groups and epochs (KIP-1319).
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.transactions import (
     FROM_BROKERS_VERSION,
+    OFFSET_COMMIT_BY_ID_VERSION,
+    OFFSET_COMMIT_THAT_ADDS_VERSION,
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnPartitionResult,
@@ -53,6 +56,7 @@ from ottla.protocol.transactions import (
 from ottla.runtime import Clock
 from ottla.server.api import Handler
 from ottla.server.handlers.added_topics import check_topics
+from ottla.server.handlers.named_topics import UNRESOLVED, TopicName, name_topics, unknown_error
 from ottla.server.handlers.producer_ids import session_of
 from ottla.structs import (
     BROKER_CLIENT_ID,
@@ -66,7 +70,6 @@ from ottla.structs import (
 ABORTABLE_VERSION: Final = 5
 PRODUCER_FENCED_VERSION: Final = 2
 END_WITH_BUMP_VERSION: Final = 5
-COMMIT_THAT_ADDS_VERSION: Final = 5
 
 Errors = Mapping[TopicPartition, ErrorCode]
 
@@ -89,14 +92,19 @@ class TransactionHandlers:
         markers: MarkerWriter,
         clock: Clock,
         topic_id: Callable[[TopicPartition], UUID | None],
+        topic_name: TopicName,
     ) -> None:
-        """`topic_id` gives the id of a partition's topic, None if there is no such partition."""
+        """`topic_id` gives the id of a partition's topic, None if there is no such partition.
+
+        `topic_name` gives the name of the topic with an id, None if there is no such topic.
+        """
         self.coordinator = coordinator
         self.groups = groups
         self.verifier = verifier
         self.markers = markers
         self.clock = clock
         self.topic_id = topic_id
+        self.topic_name = topic_name
         # Name of a broker -> its newest connection for markers.
         self._marker_sessions: dict[str, int] = {}
 
@@ -280,12 +288,14 @@ class TransactionHandlers:
     ) -> None:
         offsets: dict[TopicPartition, CommittedOffset] = {}
         unknown: dict[TopicPartition, ErrorCode] = {}
+        has_ids = context.api_version >= OFFSET_COMMIT_BY_ID_VERSION
+        name_topics(body.topics, self.topic_name)
         for topic in body.topics:
             for partition in topic.partitions:
                 topic_partition = TopicPartition(topic.name, partition.partition_index)
                 topic_id = self.topic_id(topic_partition)
                 if topic_id is None:
-                    unknown[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    unknown[topic_partition] = unknown_error(topic.name, has_ids=has_ids)
                     continue
                 offsets[topic_partition] = CommittedOffset(
                     partition.committed_offset,
@@ -318,20 +328,23 @@ class TransactionHandlers:
             body.transactional_id, body.producer_id, body.producer_epoch, session_of(context)
         )
         partition = TopicPartition(OFFSETS_TOPIC, self.groups.partition_for(body.group_id))
-        topic_ids = {each: self.topic_id(each) for each in offsets}
+        has_ids = context.api_version >= OFFSET_COMMIT_BY_ID_VERSION
 
         def on_verified(errors: Errors) -> None:
-            for error in errors.values():
-                respond(dict.fromkeys(offsets, OFFSET_COMMIT_ERRORS.get(error, error)))
+            for refusal in errors.values():
+                respond(dict.fromkeys(offsets, OFFSET_COMMIT_ERRORS.get(refusal, refusal)))
                 return
             # A topic may have been deleted meanwhile, and another one made under its name.
             left = {
                 each: value
                 for each, value in offsets.items()
-                if self.topic_id(each) == topic_ids[each]
+                if self.topic_id(each) == value.topic_id
             }
-            gone = dict.fromkeys(offsets.keys() - left, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            committer = Committer(body.member_id, body.generation_id, body.group_instance_id)
+            error = unknown_error(UNRESOLVED, has_ids=has_ids)
+            gone = dict.fromkeys(offsets.keys() - left, error)
+            committer = Committer(
+                body.member_id, body.generation_id, body.group_instance_id, knows_epochs=has_ids
+            )
             self.groups.commit_offsets_in_transaction(
                 body.group_id,
                 committer,
@@ -342,7 +355,7 @@ class TransactionHandlers:
 
         # The coordinator knows the producer by another connection: it is not asked about this one.
         asking = producer._replace(session=NO_SESSION)
-        adds = context.api_version >= COMMIT_THAT_ADDS_VERSION
+        adds = context.api_version >= OFFSET_COMMIT_THAT_ADDS_VERSION
         self.verifier.verify(asking, {partition: 0}, on_verified, adds=adds)
 
 
@@ -415,6 +428,7 @@ def offset_commit_response(body: TxnOffsetCommitRequest, errors: Errors) -> TxnO
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     TxnOffsetCommitResponsePartition(
                         partition_index=partition.partition_index,

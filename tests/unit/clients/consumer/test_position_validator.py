@@ -9,6 +9,7 @@ from consumer_world import ConsumerWorld, epoch_ends
 from mock_kafka import HANG_UP, MockCluster
 
 from ottla.clients.consumer.position_validator import LogTruncationError, TopicRecreatedError
+from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import FetchRequest
@@ -565,6 +566,96 @@ def test_commit_for_a_topic_that_is_gone_is_not_sent_again(runtime, cluster):
 
     assert caught.value.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert world.committed == {}
+
+
+@pytest.mark.parametrize("asks", ["commit", "automatic"])
+def test_position_in_a_topic_that_was_made_again_unnoticed_is_left_out(runtime, cluster, asks):
+    """The metadata are late: the coordinator refuses the id, and newer metadata are asked for."""
+    world = RecreatedWorld(runtime, cluster, group_id="g", enable_auto_commit=asks == "automatic")
+    world.read("old")
+    world.create_again("new 0", "new 1")
+    if asks == "commit":
+        world.run(world.core.commit(None, world.deadline()))
+    else:
+        world.run(world.core.coordinator.auto_commit(world.core.positions(), 10_000))
+
+    assert world.committed == {}
+    assert world.core.coordinator.commit_error.error is ErrorCode.UNKNOWN_TOPIC_ID
+    found = []
+    for _ in range(20):
+        found += world.values(200)
+    assert found == ["new 0", "new 1"]
+    world.run(world.core.commit(None, world.deadline()))
+    assert world.committed == {PARTITION: 2}
+    assert world.core.coordinator.commit_error is None
+
+
+@pytest.mark.parametrize("is_once", [False, True])
+def test_offset_that_the_application_names_is_refused_for_another_topic(runtime, cluster, is_once):
+    """It has asked for this commit: it is told, at once, that it cannot be."""
+    world = RecreatedWorld(runtime, cluster, group_id="g")
+    world.read("old")
+    world.create_again("new 0")
+    commit = world.core.commit_once if is_once else world.core.commit
+    with pytest.raises(KafkaError) as caught:
+        world.run(commit({PARTITION: OffsetAndMetadata(1)}, world.deadline()))
+
+    assert caught.value.error is ErrorCode.UNKNOWN_TOPIC_ID
+    assert world.committed == {}
+
+
+@pytest.mark.parametrize("offsets", [None, {PARTITION: OffsetAndMetadata(1)}])
+def test_coordinator_that_has_not_heard_of_a_topic_is_asked_again(runtime, cluster, offsets):
+    """A new topic may be read before all brokers know of it."""
+    world = RecreatedWorld(runtime, cluster, group_id="g")
+    world.read("old")
+    refusal = world.refuse_commit(ErrorCode.UNKNOWN_TOPIC_ID)
+    cluster[0].on(OffsetCommitRequest, refusal, refusal, world.commit)
+    world.run(world.core.commit(offsets, world.deadline()))
+
+    assert world.committed == {PARTITION: 1}
+
+
+def test_partitions_of_two_lives_of_a_topic_are_committed_each_for_its_own(runtime, cluster):
+    """The application has read on in one of them; the other's position is older."""
+    world = RecreatedWorld(runtime, cluster, group_id="g")
+    world.read("old")
+    offsets = {
+        PARTITION: OffsetAndMetadata(1, topic_id=UUID(int=7)),
+        TopicPartition("pages", 1): OffsetAndMetadata(2, topic_id=UUID(int=1)),
+    }
+    with pytest.raises(KafkaError) as caught:
+        world.run(world.core.commit(offsets, world.deadline()))
+
+    assert caught.value.error is ErrorCode.UNKNOWN_TOPIC_ID
+    assert world.committed == {TopicPartition("pages", 1): 2}
+
+
+def test_committed_offset_is_looked_up_in_the_topic_that_is_there(runtime, cluster):
+    """The metadata are late: the offset of the next topic is not taken for one of this."""
+    world = RecreatedWorld(runtime, cluster, group_id="g")
+    world.write("old")
+    world.run(world.core.metadata.update(world.deadline()))
+    world.create_again("new 0", "new 1", "new 2")
+    world.committed[PARTITION] = 1
+    found = []
+    for _ in range(20):
+        found += world.values(200)
+
+    assert found == ["new 1", "new 2"]
+
+
+def test_coordinator_without_ids_gets_names(runtime, cluster):
+    """As before Kafka 4.2."""
+    for broker in cluster.brokers.values():
+        broker.versions[OffsetCommitRequest.api_key] = (2, 9)
+        broker.versions[OffsetFetchRequest.api_key] = (1, 9)
+    world = RecreatedWorld(runtime, cluster, group_id="g")
+    world.read("old")
+    world.run(world.core.commit(None, world.deadline()))
+
+    assert world.committed == {PARTITION: 1}
+    assert world.run(world.core.committed([PARTITION], world.deadline()))[PARTITION].offset == 1
 
 
 def test_answer_about_another_topic_of_the_name_is_no_truncation(runtime, cluster):

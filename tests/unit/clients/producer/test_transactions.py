@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from functools import partial
+from uuid import UUID
 
 import pytest
 from mock_kafka import HANG_UP, Later, MockCluster
@@ -35,7 +36,7 @@ from ottla.protocol.transactions import (
 )
 from ottla.record.record_batch import RecordBatch
 from ottla.runtime.timing import Deadline
-from ottla.structs import TopicPartition
+from ottla.structs import NO_UUID, TopicPartition
 from ottla.testing import wait_until
 
 OFFSETS = {TopicPartition("pages", 0): OffsetAndMetadata(7)}
@@ -517,6 +518,22 @@ def test_worst_of_several_errors_is_the_reason(world, cluster, codes, expected):
         world.call("send_offsets", offsets, GROUP)
 
     assert caught.value.error is codes[expected]
+
+
+@pytest.mark.parametrize(("has_ids", "version"), [(False, 5), (True, 6)])
+def test_offsets_with_the_ids_of_their_topics_are_sent_by_id(runtime, cluster, has_ids, version):
+    """As the positions of a consumer are: for that topic alone (KIP-1319)."""
+    cluster.features["transaction.version"] = 2
+    world = TransactionWorld(runtime, cluster).begun()
+    topic_id = UUID(int=5) if has_ids else NO_UUID
+    offsets = {key: value._replace(topic_id=topic_id) for key, value in OFFSETS.items()}
+    world.call("send_offsets", offsets, GROUP)
+    ((request, sent),) = [
+        each for each in cluster[0].requests if isinstance(each[0], TxnOffsetCommitRequest)
+    ]
+
+    assert sent == version
+    assert {topic.topic_id for topic in request.topics} == {topic_id}
 
 
 def test_abort_waits_for_what_is_on_the_wire_and_drops_the_rest(runtime, cluster):

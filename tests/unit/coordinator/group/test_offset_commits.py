@@ -248,8 +248,9 @@ def test_member_commits_in_a_transaction_in_its_generation(world):
 def test_generation_of_a_group_that_is_not_there_is_refused_in_a_transaction(world):
     """Generation 0 as well as any other; without one the group is made."""
     for generation in (0, 4):
-        committer = Committer("m", generation)
-        assert commit_in_transaction(world, 1, committer) == {T0: ErrorCode.ILLEGAL_GENERATION}
+        old, new = (Committer("m", generation, knows_epochs=knows) for knows in (False, True))
+        assert commit_in_transaction(world, 1, old) == {T0: ErrorCode.ILLEGAL_GENERATION}
+        assert commit_in_transaction(world, 1, new) == {T0: ErrorCode.GROUP_ID_NOT_FOUND}
     assert world.coordinator.manager.group("g") is None
 
     assert commit_in_transaction(world, 1, Committer("m", -1)) == {T0: ErrorCode.NONE}

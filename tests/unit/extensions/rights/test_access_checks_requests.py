@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from ottla.extensions.rights import access_checks as checks
 from ottla.extensions.rights.access_checks import TopicChecks
 from ottla.extensions.rights.asking import Asking
 from ottla.protocol import metadata, offsets, topics, transactions
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.delegation_tokens import CreateDelegationTokenRequest
 from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.record.batch_builder import build_batch
@@ -19,7 +21,7 @@ from ottla.runtime.scheduler import at_once
 from ottla.security.acls import CLUSTER, AclOperation, ResourceType
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal, TokenPrincipal
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import LeaderAndIsr, PartitionState, TopicPartition
+from ottla.structs import NO_UUID, LeaderAndIsr, PartitionState, TopicPartition
 
 READ, WRITE, CREATE, DESCRIBE = (
     AclOperation.READ,
@@ -110,6 +112,77 @@ def test_topics_of_groups_are_left_out_or_refused_one_by_one():
         ("denied", denied, []),
     ]
     assert answer.groups[0].topics[1].partitions[0].error_code == TOPIC_DENIED
+
+
+MINE, OTHER, GONE = (UUID(int=number) for number in (1, 2, 3))
+NAMES = {MINE: "mine", OTHER: "other"}
+
+
+def by_id(cls, **lists):
+    return [cls(topic_id=topic_id, **lists) for topic_id in (MINE, OTHER, GONE, NO_UUID)]
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "body"),
+    [
+        (
+            ApiKey.OFFSET_COMMIT,
+            10,
+            offsets.OffsetCommitRequest(
+                group_id="g",
+                topics=by_id(
+                    offsets.OffsetCommitRequestTopic,
+                    partitions=[offsets.OffsetCommitRequestPartition(partition_index=0)],
+                ),
+            ),
+        ),
+        (
+            ApiKey.TXN_OFFSET_COMMIT,
+            6,
+            transactions.TxnOffsetCommitRequest(
+                transactional_id="x",
+                group_id="g",
+                topics=by_id(
+                    transactions.TxnOffsetCommitRequestTopic,
+                    partitions=[transactions.TxnOffsetCommitRequestPartition(partition_index=0)],
+                ),
+            ),
+        ),
+        (
+            ApiKey.OFFSET_FETCH,
+            10,
+            offsets.OffsetFetchRequest(
+                groups=[
+                    offsets.OffsetFetchRequestGroup(
+                        group_id="g",
+                        topics=by_id(offsets.OffsetFetchRequestTopics, partition_indexes=[0]),
+                    )
+                ]
+            ),
+        ),
+    ],
+    ids=lambda value: value.name if isinstance(value, ApiKey) else "",
+)
+def test_topics_given_by_id_are_asked_about_by_name(key, version, body):
+    """One that is denied is answered by its id; one that is not there is left to the handler."""
+    cache = SimpleNamespace(topic_name=NAMES.get)
+    asked = asking(
+        *((READ, GROUP, "g"), (DESCRIBE, GROUP, "g"), (WRITE, TXID, "x")),
+        *((READ, TOPIC, "mine"), (DESCRIBE, TOPIC, "mine")),
+        version=version,
+    )
+    body = deepcopy(body)
+    assert checks.checks(cache, auto_create=False)[key](asked, body) is None
+    owner = body.groups[0] if key is ApiKey.OFFSET_FETCH else body
+    assert [topic.topic_id for topic in owner.topics] == [MINE, GONE, NO_UUID]
+    answer = body.response_class()
+    if key is ApiKey.OFFSET_FETCH:
+        answer.groups = [offsets.OffsetFetchResponseGroup(group_id="g")]
+    at_once(asked.context.amend(answer))
+    (denied,) = (answer.groups[0] if key is ApiKey.OFFSET_FETCH else answer).topics
+
+    assert denied.topic_id == OTHER
+    assert [line.error_code for line in denied.partitions] == [TOPIC_DENIED]
 
 
 @pytest.mark.parametrize("version", [1, 2, 7])

@@ -174,7 +174,7 @@ def test_commit_has_the_times_that_it_says(timestamp, retention, committed, expi
     """A time of its own, and one from which on it does not count, where old requests say so."""
     coordinator = Coordinator()
     clock = SimpleNamespace(now_ms=lambda: 50)
-    handlers = OffsetHandlers(coordinator, clock, lambda tp: UUID(int=1), None, Slices())
+    handlers = OffsetHandlers(coordinator, clock, lambda tp: UUID(int=1), {}.get, None, Slices())
     partition = OffsetCommitRequestPartition(commit_timestamp=timestamp, committed_offset=3)
     topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
     body = OffsetCommitRequest(group_id="g", topics=topics, retention_time_ms=retention)
@@ -189,7 +189,7 @@ def test_member_knows_its_epoch_since_version_9(version, knows):
     """Before, its generation is that of a classic group (KIP-848)."""
     coordinator = Coordinator()
     clock = SimpleNamespace(now_ms=lambda: 50)
-    handlers = OffsetHandlers(coordinator, clock, lambda tp: UUID(int=1), None, Slices())
+    handlers = OffsetHandlers(coordinator, clock, lambda tp: UUID(int=1), {}.get, None, Slices())
     topics = [OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition()])]
     body = OffsetCommitRequest(group_id="g", topics=topics)
     handlers.handle_offset_commit(Context(version), body)

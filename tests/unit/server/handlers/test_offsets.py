@@ -24,9 +24,10 @@ from ottla.protocol.offsets import (
 )
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.server.handlers.offsets import OffsetHandlers
-from ottla.structs import TopicPartition
+from ottla.structs import NO_UUID, TopicPartition
 
 UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+UNKNOWN_ID = ErrorCode.UNKNOWN_TOPIC_ID
 TOPIC_ID = UUID(int=7)
 
 
@@ -43,6 +44,7 @@ class Broker:
             self.world.coordinator,
             self.world.runtime.clock,
             existing.get,
+            {TOPIC_ID: "t"}.get,
             RegistryOffsets(self.registry, metadata_max_bytes=4096),
             self.world.runtime.slices,
         )
@@ -131,6 +133,66 @@ def test_version_zero_says_what_it_cannot_keep_or_find(broker):
     broker.commit(0, offset(0, 5))
     broker.run(broker.registry.set("/consumers/g/offsets/t/0", b"five"))
     assert broker.fetch(0, [0])[1][0][1:] == (-1, -1, "", ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def by_id(topic_id, *partitions):
+    """A topic of a commit in the version with ids."""
+    return OffsetCommitRequestTopic(topic_id=topic_id, partitions=list(partitions))
+
+
+def test_topics_have_their_ids_since_version_ten(broker):
+    """A topic that is not there, any longer or not yet, is refused beside the others (KIP-848)."""
+    gone, other = UUID(int=8), UUID(int=9)
+    context = Context(10)
+    topics = [by_id(gone, offset(0, 4)), by_id(TOPIC_ID, offset(0, 5), offset(7, 1))]
+    topics += [by_id(other, offset(0, 6)), by_id(NO_UUID, offset(0, 3))]
+    body = OffsetCommitRequest(group_id="g", topics=topics)
+    broker.handlers.handle_offset_commit(context, body)
+
+    assert [
+        (topic.topic_id, [(p.partition_index, p.error_code) for p in topic.partitions])
+        for topic in context.answer.topics
+    ] == [
+        (gone, [(0, UNKNOWN_ID)]),
+        (TOPIC_ID, [(0, 0), (7, UNKNOWN_TOPIC)]),
+        (other, [(0, UNKNOWN_ID)]),
+        (NO_UUID, [(0, UNKNOWN_ID)]),
+    ]
+    assert broker.stored().offset == 5
+    assert broker.stored().topic_id == TOPIC_ID
+
+
+@pytest.mark.parametrize("is_all", [False, True])
+def test_offsets_are_looked_up_by_id_since_version_ten(broker, is_all):
+    """Those of all topics have the ids as well; an unknown id is an error of its own."""
+    broker.commit(9, offset(0, 5), offset(1, 6))
+    gone = UUID(int=8)
+    wanted = [
+        OffsetFetchRequestTopics(topic_id=gone, partition_indexes=[0, 1]),
+        OffsetFetchRequestTopics(topic_id=TOPIC_ID, partition_indexes=[1, 9]),
+    ]
+    group = OffsetFetchRequestGroup(group_id="g", topics=None if is_all else wanted)
+    context = Context(10)
+    body = OffsetFetchRequest(groups=[group])
+    context.respond(broker.handlers.handle_offset_fetch(context, body))
+    (answer,) = context.answer.groups
+    lines = [
+        (topic.topic_id, p.partition_index, p.committed_offset, p.error_code)
+        for topic in answer.topics
+        for p in topic.partitions
+    ]
+
+    assert answer.error_code == 0
+    assert lines == (
+        [(TOPIC_ID, 0, 5, 0), (TOPIC_ID, 1, 6, 0)]
+        if is_all
+        else [
+            (TOPIC_ID, 1, 6, 0),
+            (TOPIC_ID, 9, -1, 0),
+            (gone, 0, -1, UNKNOWN_ID),
+            (gone, 1, -1, UNKNOWN_ID),
+        ]
+    )
 
 
 @pytest.mark.parametrize("version", range(1, 10))

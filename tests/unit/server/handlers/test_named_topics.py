@@ -1,0 +1,41 @@
+"""Topics that a request gives by their ids get the names that the broker knows."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from ottla.errors import ErrorCode
+from ottla.protocol.offsets import OffsetCommitRequestTopic
+from ottla.server.handlers.named_topics import UNRESOLVED, name_topics, unknown_error
+from ottla.structs import NO_UUID
+
+KNOWN = UUID(int=1)
+
+
+def test_ids_are_replaced_by_names_and_names_stay():
+    """A name that came beside an id does not count; a request of names alone is left as it is."""
+    topics = [
+        OffsetCommitRequestTopic(topic_id=KNOWN, name="other"),
+        OffsetCommitRequestTopic(topic_id=UUID(int=2)),
+        OffsetCommitRequestTopic(topic_id=NO_UUID, name="named"),
+        OffsetCommitRequestTopic(topic_id=NO_UUID),
+    ]
+    name_topics(topics, {KNOWN: "mine"}.get)
+
+    assert [topic.name for topic in topics] == ["mine", UNRESOLVED, "named", UNRESOLVED]
+
+
+@pytest.mark.parametrize(
+    ("name", "has_ids", "error"),
+    [
+        (UNRESOLVED, True, ErrorCode.UNKNOWN_TOPIC_ID),
+        ("mine", True, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("other", False, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (UNRESOLVED, False, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_error_names_what_the_client_has_given(name, has_ids, error):
+    """A partition that a known topic lacks is unknown by its number."""
+    assert unknown_error(name, has_ids=has_ids) is error
