@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 from uuid import UUID
 
@@ -33,7 +34,7 @@ FIRST_FETCH_VERSION = 1
 FIRST_FETCH_OF_ALL = 2
 FIRST_FETCH_STABLE = 7
 FIRST_FETCH_OF_GROUPS = 8
-NO_NAMES: Mapping[UUID, str] = {}
+NO_NAMES: Mapping[UUID, str] = MappingProxyType({})
 
 
 class GroupMembership(NamedTuple):
@@ -48,10 +49,14 @@ NO_MEMBERSHIP = GroupMembership()
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """The consumer of a group, as a transactional producer names it when it commits its offsets."""
+    """The consumer of a group, as a transactional producer names it when it commits its offsets.
+
+    `topic_ids` are those of the topics whose records it was given.
+    """
 
     group_id: str
     membership: GroupMembership = NO_MEMBERSHIP
+    topic_ids: Mapping[TopicPartition, UUID] = MappingProxyType({})
 
 
 async def commit_offsets(

@@ -114,6 +114,7 @@ class CompletedFetch:
         """`found` is the result of `split_batches`."""
         self.state = state
         self.generation = state.generation
+        self._topic_id = state.topic_id
         self.is_empty = False
         self._decoding = decoding
         self._aborted = aborted
@@ -173,6 +174,7 @@ class CompletedFetch:
         """
         taken: list[RecordBatch] = []
         state = self.state
+        state.given_id = self._topic_id
         if self._batch is not None and self._index < len(self._records):  # it was read in part
             taken.append(self._batch)
             state.position = self._batch.next_offset
@@ -205,6 +207,7 @@ class CompletedFetch:
         state.leader_epoch = batch.partition_leader_epoch
         is_last = self._index >= len(self._records)
         state.position = batch.next_offset if is_last else taken[-1].offset + 1
+        state.given_id = self._topic_id
         return taken
 
     def _deserialize(self, records: Sequence[ConsumerRecord]) -> list[ConsumerRecord]:

@@ -361,12 +361,11 @@ class ConsumerCore:
         on, it is the current one.
         """
         group = self._group()
-        if not self.subscriptions.is_by_group:
-            return ConsumerGroupMetadata(group.link.group_id, NO_MEMBERSHIP)
-        membership = self._polled_as
-        if membership == NO_MEMBERSHIP:
+        membership = self._polled_as if self.subscriptions.is_by_group else NO_MEMBERSHIP
+        if membership == NO_MEMBERSHIP and self.subscriptions.is_by_group:
             membership = group.member.membership
-        return ConsumerGroupMetadata(group.link.group_id, membership)
+        given = self.subscriptions.given_ids()
+        return ConsumerGroupMetadata(group.link.group_id, membership, given)
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
         """The high watermark as of the last fetch; None before the first one."""
@@ -398,7 +397,7 @@ class ConsumerCore:
         return self.unfinished().get(state.topic_partition, state.position)
 
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = NO_EPOCH) -> None:
-        self.subscriptions.state(partition).seek(offset, leader_epoch)
+        self.subscriptions.seek(partition, offset, leader_epoch)
         self.unsettle()
 
     def rewind(self, partition: TopicPartition, offset: int) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
+from uuid import UUID
 
 from ottla.clients.topic_offsets import OffsetAndMetadata, OffsetSpec
 from ottla.errors import ErrorCode, KafkaError
@@ -111,9 +112,21 @@ class SubscriptionState:
         found = dict(offsets)
         for partition in self.assigned.keys() & offsets.keys():
             if found[partition].topic_id == NO_UUID:
-                topic_id = self.assigned[partition].topic_id
+                state = self.assigned[partition]
+                topic_id = state.topic_id if state.given_id == NO_UUID else state.given_id
                 found[partition] = found[partition]._replace(topic_id=topic_id)
         return found
+
+    def seek(self, partition: TopicPartition, offset: int, leader_epoch: int) -> None:
+        """Continue where the application says, whatever it was given before."""
+        state = self.state(partition)
+        state.seek(offset, leader_epoch)
+        state.given_id = NO_UUID
+
+    def given_ids(self) -> dict[TopicPartition, UUID]:
+        """The ids of the topics of the records that the application was given last."""
+        states = self.assigned.items()
+        return {partition: each.given_id for partition, each in states if each.given_id != NO_UUID}
 
     def _become(self, type: SubscriptionType) -> None:
         if self.type not in (SubscriptionType.NONE, type):
@@ -214,7 +227,8 @@ class TopicPartitionState:
     `fetched_epoch` are the leader epochs of the batches before these. `generation` counts
     the jumps (seek, reset): records fetched before the last one are no longer wanted. `topic_id` is
     that of the topic in which the position is, NO_UUID until the metadata have one: another topic
-    of the same name has other records at the same offsets.
+    of the same name has other records at the same offsets. `given_id` is that of the topic of the
+    records that the application was given last.
     """
 
     __slots__ = (
@@ -223,6 +237,7 @@ class TopicPartitionState:
         "fetched",
         "fetched_epoch",
         "generation",
+        "given_id",
         "high_watermark",
         "is_paused",
         "last_stable_offset",
@@ -240,7 +255,7 @@ class TopicPartitionState:
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
-        self.topic_id = NO_UUID
+        self.topic_id = self.given_id = NO_UUID
         self.position: int | None = None
         self.fetch_offset = 0
         self.leader_epoch = NO_EPOCH

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
 
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings, retry_backoff
 from ottla.clients.committed_offsets import ConsumerGroupMetadata
@@ -458,7 +459,7 @@ class TransactionRequests:
             group_id=group.group_id,
             producer_id=identity.producer_id,
             producer_epoch=identity.producer_epoch,
-            topics=_offsets_by_topic(offsets),
+            topics=_offsets_by_topic(offsets, _topic_ids(offsets, group)),
         )
         is_member = bool(member_id) or instance_id is not None
         names = {topic.topic_id: topic.name for topic in request.topics}
@@ -566,20 +567,28 @@ def _offset_commit_versions(*, is_member: bool, adds: bool, has_ids: bool) -> tu
     return FIRST_VERSION_WITH_MEMBER if is_member else 0, adding - 1
 
 
+def _topic_ids(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+) -> dict[TopicPartition, UUID]:
+    """The ids of the topics that the offsets are in: their own, or those of the consumer."""
+    own = {p: offset.topic_id for p, offset in offsets.items() if offset.topic_id != NO_UUID}
+    return {**group.topic_ids, **own}
+
+
 def _offsets_by_topic(
-    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    offsets: Mapping[TopicPartition, OffsetAndMetadata], topic_ids: Mapping[TopicPartition, UUID]
 ) -> list[TxnOffsetCommitRequestTopic]:
     topics = by_topic(
         (
-            (topic, offset.topic_id),
+            (partition.topic, topic_ids.get(partition, NO_UUID)),
             TxnOffsetCommitRequestPartition(
-                partition_index=number,
+                partition_index=partition.partition,
                 committed_offset=offset.offset,
                 committed_leader_epoch=offset.leader_epoch,
                 committed_metadata=offset.metadata,
             ),
         )
-        for (topic, number), offset in offsets.items()
+        for partition, offset in offsets.items()
     )
     return [
         TxnOffsetCommitRequestTopic(name=topic, topic_id=topic_id, partitions=partitions)

@@ -242,11 +242,11 @@ def test_group_metadata_before_the_first_poll_are_those_of_no_member(runtime, cl
     """Assigned partitions have them as well; without a group there are none."""
     world = ConsumerWorld(runtime, cluster, group_id="g")
     world.subscribe()
-    assert world.core.group_metadata() == ("g", NO_MEMBERSHIP)
+    assert world.core.group_metadata() == ("g", NO_MEMBERSHIP, {})
     other = ConsumerWorld(runtime, cluster, group_id="g")
     other.assign(0)
     other.poll(100)
-    assert other.core.group_metadata() == ("g", NO_MEMBERSHIP)
+    assert other.core.group_metadata() == ("g", NO_MEMBERSHIP, {})
     alone = ConsumerWorld(runtime, cluster)
     with pytest.raises(KafkaError, match=r"group\.id"):
         alone.core.group_metadata()

@@ -604,6 +604,47 @@ def test_offset_that_the_application_names_is_refused_for_another_topic(runtime,
     assert world.committed == {}
 
 
+@pytest.mark.parametrize("by_batch", [False, True])
+def test_what_was_given_before_counts_for_the_topic_that_it_is_of(runtime, cluster, by_batch):
+    """The application is at work on records of the old topic, while the consumer knows the new."""
+    world = RecreatedWorld(runtime, cluster, group_id="g")
+    if by_batch:
+        world.write("old")
+        collect = world.core.fetcher.collect_batches
+        assert world.run(world.core.poll_for(collect, world.deadline()))
+    else:
+        world.read("old")
+    world.create_again("new 0", "new 1")
+    world.run(world.core.metadata.update(world.deadline()))
+    world.values(0)  # the position is found anew; nothing is given
+    given = {PARTITION: OffsetAndMetadata(1)}
+
+    assert world.call(world.core.group_metadata).topic_ids == {PARTITION: UUID(int=1)}
+    with pytest.raises(KafkaError) as caught:
+        world.run(world.core.commit(given, world.deadline()))
+    assert caught.value.error is ErrorCode.UNKNOWN_TOPIC_ID
+    found = []
+    for _ in range(20):
+        found += world.values(200)
+    assert found == ["new 0", "new 1"]
+    assert world.call(world.core.group_metadata).topic_ids == {PARTITION: UUID(int=2)}
+    world.run(world.core.commit(given, world.deadline()))
+    assert world.committed == {PARTITION: 1}
+
+
+def test_application_that_seeks_commits_for_the_topic_that_is_there(runtime, cluster):
+    """What it was given before the seek is not what it speaks of."""
+    world = RecreatedWorld(runtime, cluster, group_id="g")
+    world.read("old")
+    world.create_again("new 0", "new 1")
+    world.run(world.core.metadata.update(world.deadline()))
+    world.call(world.core.seek, PARTITION, 1)
+    world.run(world.core.commit({PARTITION: OffsetAndMetadata(1)}, world.deadline()))
+
+    assert world.committed == {PARTITION: 1}
+    assert world.call(world.core.group_metadata).topic_ids == {}
+
+
 @pytest.mark.parametrize("offsets", [None, {PARTITION: OffsetAndMetadata(1)}])
 def test_coordinator_that_has_not_heard_of_a_topic_is_asked_again(runtime, cluster, offsets):
     """A new topic may be read before all brokers know of it."""

@@ -119,6 +119,7 @@ def test_partition_that_was_just_assigned_has_not_been_read():
     assert shown(TopicPartitionState(FIRST)) == {
         "topic_partition": FIRST,
         "topic_id": NO_UUID,
+        "given_id": NO_UUID,
         "is_paused": False,
         "read_replica": NO_REPLICA,
         **unknown,

@@ -520,20 +520,30 @@ def test_worst_of_several_errors_is_the_reason(world, cluster, codes, expected):
     assert caught.value.error is codes[expected]
 
 
-@pytest.mark.parametrize(("has_ids", "version"), [(False, 5), (True, 6)])
-def test_offsets_with_the_ids_of_their_topics_are_sent_by_id(runtime, cluster, has_ids, version):
-    """As the positions of a consumer are: for that topic alone (KIP-1319)."""
+@pytest.mark.parametrize(
+    ("own", "given", "expected", "version"),
+    [
+        (NO_UUID, NO_UUID, NO_UUID, 5),
+        (UUID(int=5), NO_UUID, UUID(int=5), 6),
+        (NO_UUID, UUID(int=6), UUID(int=6), 6),
+        (UUID(int=5), UUID(int=6), UUID(int=5), 6),
+    ],
+)
+def test_offsets_with_the_ids_of_their_topics_are_sent_by_id(
+    runtime, cluster, own, given, expected, version
+):
+    """They have them as positions of a consumer, or by its metadata (KIP-1319)."""
     cluster.features["transaction.version"] = 2
     world = TransactionWorld(runtime, cluster).begun()
-    topic_id = UUID(int=5) if has_ids else NO_UUID
-    offsets = {key: value._replace(topic_id=topic_id) for key, value in OFFSETS.items()}
-    world.call("send_offsets", offsets, GROUP)
+    offsets = {key: value._replace(topic_id=own) for key, value in OFFSETS.items()}
+    ids = {} if given == NO_UUID else dict.fromkeys(OFFSETS, given)
+    world.call("send_offsets", offsets, GROUP._replace(topic_ids=ids))
     ((request, sent),) = [
         each for each in cluster[0].requests if isinstance(each[0], TxnOffsetCommitRequest)
     ]
 
     assert sent == version
-    assert {topic.topic_id for topic in request.topics} == {topic_id}
+    assert {topic.topic_id for topic in request.topics} == {expected}
 
 
 def test_abort_waits_for_what_is_on_the_wire_and_drops_the_rest(runtime, cluster):
