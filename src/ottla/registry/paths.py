@@ -117,12 +117,12 @@ def sanitize(entity_name: str) -> str:
 
 
 def _quoted(name: str) -> str:
-    """The name as Kafka's Sanitizer writes it: Python leaves the tilde alone."""
-    if name.isascii() and name.isalnum():
-        return name
+    """The name as Kafka's Sanitizer writes it, but for `.` and `..`, which no node can have."""
+    if (name.isascii() and name.isalnum()) or name in (".", ".."):
+        return name.replace(".", "%2E")
     from urllib.parse import quote  # most registries have no name to quote
 
-    return quote(name, safe="-._").replace("~", "%7E")
+    return quote(name, safe="-._").replace("~", "%7E")  # Python leaves the tilde alone
 
 
 def desanitize(node_name: str) -> str:

@@ -315,8 +315,8 @@ def check_binding(binding: AclBinding) -> None:
         raise ValueError(f"an ACL's pattern is LITERAL or PREFIXED, not {pattern_type.name}")
     if not name:
         raise ValueError("an ACL needs the name of a resource")
-    if "/" in name:
-        raise ValueError(f"the name {name!r} of a resource holds a slash")
+    if "/" in name or "\0" in name or name in (".", ".."):
+        raise ValueError(f"the name {name!r} of a resource holds a slash or NUL, or is all dots")
     if type_ is ResourceType.CLUSTER and name != CLUSTER_NAME:
         raise ValueError(f"the cluster's name as a resource is {CLUSTER_NAME}, not {name!r}")
     if entry.operation in (AclOperation.UNKNOWN, AclOperation.ANY):

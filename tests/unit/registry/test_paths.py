@@ -29,7 +29,16 @@ def test_paths_of_old_consumers_are_kafkas():
 
 
 @pytest.mark.parametrize(
-    ("name", "node"), [("a b/c", "a%20b%2Fc"), ("<default>", "<default>"), ("a-b_c.d", "a-b_c.d")]
+    ("name", "node"),
+    [
+        ("a b/c", "a%20b%2Fc"),
+        ("<default>", "<default>"),
+        ("a-b_c.d", "a-b_c.d"),
+        (".", "%2E"),
+        ("..", "%2E%2E"),
+        ("...", "..."),
+        ("\0", "%00"),
+    ],
 )
 def test_names_of_entities_are_sanitised(name, node):
     """A user's name may have any character; a node's may not."""
@@ -46,6 +55,7 @@ def test_names_of_entities_are_sanitised(name, node):
         (ClientEntity("CN=u1,O=x y", "a/b"), "users/CN%3Du1%2CO%3Dx%20y/clients/a%2Fb"),
         (ClientEntity("", ""), "users/<default>/clients/<default>"),
         (ClientEntity("<default>", "~"), "users/%3Cdefault%3E/clients/%7E"),
+        (ClientEntity(".", ".."), "users/%2E/clients/%2E%2E"),
         (ClientEntity(ip="127.0.0.9"), "ips/127.0.0.9"),
         (ClientEntity(ip=""), "ips/<default>"),
     ],

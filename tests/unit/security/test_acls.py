@@ -190,6 +190,7 @@ def test_super_users_are_separated_by_semicolons():
         ({"type": ResourceType.CLUSTER}, "kafka-cluster"),
         ({"operation": AclOperation.ANY}, "needs an operation"),
         ({"permission": AclPermissionType.UNKNOWN}, "ALLOW or DENY"),
+        *[({"name": name}, "slash or NUL") for name in ("a/b", "a\0b", ".", "..")],
         ({"principal": "alice"}, "type:name"),
         ({"host": ""}, "needs a host"),
         ({"host": "10.0.0.0/99"}, "10.0.0.0/99"),
