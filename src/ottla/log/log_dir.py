@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -21,10 +21,7 @@ from uuid import UUID
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.log.log_files import parent_of
 from ottla.log.offset_checkpoint import (
-    CLEANER_OFFSET_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    REPLICATION_OFFSET_CHECKPOINT,
+    CHECKPOINTS,
     CorruptCheckpointError,
     OffsetCheckpoint,
 )
@@ -59,6 +56,7 @@ class LogDir:
     __slots__ = (
         "_lock",
         "_on_failure",
+        "checkpoints",
         "cleaned_offsets",
         "disk",
         "high_watermarks",
@@ -81,10 +79,9 @@ class LogDir:
         self.on_flush: Callable[[int], object] | None = None
         """Told of each flush of a log, and how many ms it took, where flushes are measured."""
         self._lock: DiskLock | None = None
-        self.recovery_points = self._checkpoint(RECOVERY_POINT_CHECKPOINT)
-        self.log_start_offsets = self._checkpoint(LOG_START_OFFSET_CHECKPOINT)
-        self.high_watermarks = self._checkpoint(REPLICATION_OFFSET_CHECKPOINT)
-        self.cleaned_offsets = self._checkpoint(CLEANER_OFFSET_CHECKPOINT)
+        self.checkpoints = [OffsetCheckpoint(disk, self.file(name)) for name in CHECKPOINTS]
+        self.recovery_points, self.log_start_offsets, *others = self.checkpoints
+        self.high_watermarks, self.cleaned_offsets = others
 
     def __repr__(self) -> str:
         return f"LogDir({self.path!r}{', offline' if self.is_offline else ''})"
@@ -173,6 +170,12 @@ class LogDir:
             logger.warning("Leaving a damaged checkpoint out: %s", error)
             return None
 
+    def keep_offsets(self, unserved: Collection[TopicPartition]) -> None:
+        """Leave what the checkpoints have of these logs: a later start may serve them."""
+        for checkpoint in self.checkpoints if unserved else ():
+            known = self.read_offsets(checkpoint) or {}
+            checkpoint.kept |= {tp: known[tp] for tp in unserved if tp in known}
+
     def read_meta_properties(self) -> MetaProperties | None:
         """The owner of the directory; None if it is new. ConfigError if it does not say."""
         return read_owner(self.disk, self.file(META_PROPERTIES_FILE))
@@ -180,9 +183,6 @@ class LogDir:
     def write_meta_properties(self, properties: MetaProperties) -> None:
         text = f"version=0\nbroker.id={properties.broker_id}\ncluster.id={properties.cluster_id}\n"
         self.disk.replace(self.file(META_PROPERTIES_FILE), text.encode())
-
-    def _checkpoint(self, name: str) -> OffsetCheckpoint:
-        return OffsetCheckpoint(self.disk, self.file(name))
 
 
 def read_owner(disk: Disk, path: str) -> MetaProperties | None:

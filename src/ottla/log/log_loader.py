@@ -111,6 +111,7 @@ class LogLoader:
         log_dir.mark_in_use()
         for source, result in loaded:
             self._add(contents, source, result, high_watermarks)
+        log_dir.keep_offsets(contents.unusable)
         return contents
 
     async def _in_threads(

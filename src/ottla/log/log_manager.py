@@ -119,35 +119,28 @@ class Checkpoints:
 
     def write_recovery_points(self) -> None:
         """Write down where in each log recovery must begin after a crash."""
-        for log_dir, logs in self._logs_by_dir():
-            offsets = {log.topic_partition: log.scan_point for log in logs}
-            self._write_later(log_dir, log_dir.recovery_points, offsets)
+        self._write("recovery_points", lambda log: log.scan_point, of_copies=False)
 
     def write_log_start_offsets(self) -> None:
         """Write down the start of each log that does not begin with its first segment."""
-        for log_dir, logs in self._logs_by_dir():
-            offsets = {
-                log.topic_partition: log.log_start_offset
-                for log in [*logs, *self._logs_to_come(log_dir)]
-                if log.log_start_offset > log.segments.first.base_offset
-            }
-            self._write_later(log_dir, log_dir.log_start_offsets, offsets)
+        self._write("log_start_offsets", _late_start)
 
     def write_high_watermarks(self) -> None:
         """Write down how far each log is committed."""
-        for log_dir, logs in self._logs_by_dir():
-            logs += self._logs_to_come(log_dir)
-            offsets = {log.topic_partition: log.high_watermark for log in logs}
-            self._write_later(log_dir, log_dir.high_watermarks, offsets)
+        self._write("high_watermarks", lambda log: log.high_watermark)
 
     def write_cleaned_offsets(self) -> None:
         """Write down how far each log is compacted."""
+        self._write("cleaned_offsets", lambda log: log.cleaned_offset or None)
+
+    def _write(
+        self, name: str, offset_of: Callable[[Log], int | None], *, of_copies: bool = True
+    ) -> None:
         for log_dir, logs in self._logs_by_dir():
-            logs += self._logs_to_come(log_dir)
-            offsets = {
-                log.topic_partition: log.cleaned_offset for log in logs if log.cleaned_offset
-            }
-            self._write_later(log_dir, log_dir.cleaned_offsets, offsets)
+            logs += self._logs_to_come(log_dir) if of_copies else ()
+            offsets = {log.topic_partition: offset_of(log) for log in logs}
+            known = {each: offset for each, offset in offsets.items() if offset is not None}
+            self._write_later(log_dir, getattr(log_dir, name), known)
 
     async def written(self, paths: Iterable[str] | None = None) -> None:
         """Wait for the checkpoints, or some of them, that are being written or about to be."""
@@ -206,6 +199,11 @@ class Checkpoints:
 
         task = self._runtime.scheduler.spawn(write(), f"checkpoint {checkpoint.path}")
         self._writes[checkpoint.path] = task
+
+
+def _late_start(log: Log) -> int | None:
+    is_late = log.log_start_offset > log.segments.first.base_offset
+    return log.log_start_offset if is_late else None
 
 
 CHECKPOINT_RETRIES: Final = 5
@@ -301,10 +299,7 @@ class LogManager:
                 self.delete_old_segments,
                 "the retention of logs",
             ),
-            every(
-                max(1, config.log_flush_offset_checkpoint_interval_ms),
-                self._probe_dirs,
-            ),
+            every(max(1, config.log_flush_offset_checkpoint_interval_ms), self._probe_dirs),
             every(
                 max(1, config.log_flush_start_offset_checkpoint_interval_ms),
                 self.checkpoints.write_log_start_offsets,
@@ -328,24 +323,25 @@ class LogManager:
         for path in contents.deleted:
             self.remove_later(path)
         for log in contents.logs:
-            other = self._logs.get(log.topic_partition)
-            if other is not None:
+            if other := self._logs.get(log.topic_partition):
                 log = self._choose(log, self._take_out(other))
             self._put_in(log)
 
     def _choose(self, one: Log, other: Log) -> Log:
         """The log of two of a partition that reaches further; the other one is deleted.
 
-        There are two if the broker ended between the two renames that end a move from one
-        directory to another: then one is a copy of the other, and has a mark.
+        One has a mark: it is a copy, and the broker ended between the two renames that end a move;
+        or the directory of the other was offline when it was made, maybe of a newer topic.
         """
-        disk = self.runtime.disk
-        both = sorted((one, other), key=lambda log: disk.exists(f"{log.dir}/{MOVE_MARK}"))
-        original, copy = both
-        if not disk.exists(f"{copy.dir}/{MOVE_MARK}") or disk.exists(f"{original.dir}/{MOVE_MARK}"):
-            raise ConfigError(f"log.dirs: {one.topic_partition} is in {one.dir} and {other.dir}")
-        gone, kept = sorted(both, key=_reach)  # the copy, if they reach equally far
-        logger.warning("%s had not ended its move; it is in %s now", one.topic_partition, kept.dir)
+        is_same = len({one.topic_id, other.topic_id} - {NO_UUID}) < 2
+        marked = [log for log in (one, other) if log.log_dir.disk.exists(f"{log.dir}/{MOVE_MARK}")]
+        if not marked or (len(marked) > 1 and not is_same):
+            both = f"{one.topic_partition} is in {one.dir} and {other.dir}"
+            raise ConfigError(f"log.dirs: {both}; move away the one whose directory had failed")
+        # The copy, if they reach equally far; and if it is of another topic, that is the newer one.
+        reach = _reach if is_same else bool
+        gone, kept = sorted((one, other), key=lambda log: (reach(log), log in marked))
+        logger.warning("%s was in %s too; it is in %s now", one.topic_partition, gone.dir, kept.dir)
         try:
             self._delete_directory(gone)
         except KafkaError as error:
@@ -385,7 +381,7 @@ class LogManager:
             try:
                 log.set_topic_id(topic_id)
             except OSError as error:
-                raise log.log_dir.failed(error, f"topic id of {topic_partition}") from error
+                raise log.log_dir.refused(error, f"topic id of {topic_partition}") from error
         return log
 
     def _put_leftovers_away(self, topic_partition: TopicPartition) -> None:
@@ -414,6 +410,8 @@ class LogManager:
         try:
             loaded = load_log(source)
             sync_recovered(loaded)
+            if len(self.live_dirs) < len(self.dirs):  # the others may have an older one
+                log_dir.disk.replace(f"{source.directory}/{MOVE_MARK}", b"")
         except OSError as error:
             raise self._undo_creation(log_dir, topic_partition, error) from error
         log = Log(self.runtime, log_dir, loaded, NO_UUID)
@@ -435,6 +433,7 @@ class LogManager:
 
     def set_aside(self, log: Log, why: KafkaError) -> None:
         """Serve neither a log that was loaded nor another of its partition, before a restart."""
+        log.log_dir.keep_offsets([log.topic_partition])
         self._take_out(log).close()
         self._unusable[log.topic_partition] = why
 
@@ -466,8 +465,8 @@ class LogManager:
             logger.info("Deleted %s", log.dir)
         self._note_deletion()
 
-    def put_stray_away(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
-        """Rename the directory of a topic that was deleted and made again while we were down.
+    def put_stray_away(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
+        """Rename the directory of a topic that was deleted, or made again, while we were away.
 
         Its records are kept, as in Kafka, but they belong to no log of the broker.
         """
@@ -563,8 +562,7 @@ class LogManager:
 
     async def _lower_recovery_point(self, log: Log, offset: int) -> None:
         if not self._to_lower:
-            scheduler = self.runtime.scheduler
-            self._lowering = scheduler.spawn(self._write_lowered(), "lower recovery points")
+            self._lowering = self.runtime.scheduler.spawn(self._write_lowered(), "lower recovery")
         self._to_lower.append((log, offset))
         assert self._lowering is not None
         # Shielded: cancelling one truncation must not end a write that others wait for.
@@ -642,11 +640,7 @@ class LogManager:
             await attachment.shutdown()
         for _, logs in self._logs_by_dir():
             await asyncio.gather(*(self._flush_for_good(log) for log in logs))
-            for log in logs:
-                log.close()
-        self.checkpoints.write_recovery_points()
-        self.checkpoints.write_log_start_offsets()
-        self.checkpoints.write_high_watermarks()
+        self.checkpoints.write_all()
         await self.checkpoints.written()
         self.checkpoints.give_up()
         for log_dir in self.dirs:
@@ -663,6 +657,7 @@ class LogManager:
                 log.note_flushed()
         except Exception as error:  # of any kind: the directory must not count as clean
             log.log_dir.fail(error)
+        log.close()
 
 
 def _reach(log: Log) -> tuple[int, int]:

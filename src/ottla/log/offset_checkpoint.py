@@ -11,10 +11,12 @@ from ottla.structs import TopicPartition
 
 CHECKPOINT_VERSION: Final = 0
 
-RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
-LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"
-REPLICATION_OFFSET_CHECKPOINT: Final = "replication-offset-checkpoint"
-CLEANER_OFFSET_CHECKPOINT: Final = "cleaner-offset-checkpoint"
+CHECKPOINTS: Final = (
+    "recovery-point-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+)
 
 
 class CorruptCheckpointError(Exception):
@@ -48,13 +50,14 @@ def parse_lines(path: str, raw: bytes) -> list[list[str]]:
 class OffsetCheckpoint:
     """An offset for each partition of a log directory."""
 
-    __slots__ = ("_disk", "_last", "_written", "path")
+    __slots__ = ("_disk", "_last", "_written", "kept", "path")
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self.path = path
         self._last: bytes | None = None
         self._written: Mapping[TopicPartition, int] = {}
+        self.kept: dict[TopicPartition, int] = {}  # of logs that are not served, but stay
 
     def read(self) -> dict[TopicPartition, int] | None:
         """The offsets; CorruptCheckpointError if the file is damaged.
@@ -84,6 +87,7 @@ class OffsetCheckpoint:
         Its directory is synced all the same, and with it the new names of deleted logs; OSError
         then shows a failure of an idle directory.
         """
+        offsets = {**self.kept, **offsets}
         data = format_lines(f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())
         if data != self._last or not self._disk.exists(self.path):
             self._disk.replace(self.path, data)

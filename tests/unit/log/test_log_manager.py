@@ -352,6 +352,21 @@ def test_full_disk_refuses_a_new_partition(world: LogWorld):
     assert world.log().log_end_offset == 0
 
 
+def test_topic_id_that_the_disk_has_no_room_for_refuses_the_partition(world: LogWorld):
+    """The directory stays in use, as do the logs in it; the next try writes it down."""
+    world.append(b"x")
+    world.disk.fail("pwrite", "*/partition.metadata", error=errno.ENOSPC, times=2)
+    other, topic_id = TopicPartition("other", 0), UUID(int=1)
+    for _ in range(2):
+        refused = error_of(lambda: world.manager.get_or_create_log(other, topic_id))
+        assert refused is ErrorCode.KAFKA_STORAGE_ERROR
+        assert not world.manager.dirs[0].is_offline
+    assert world.manager.get_or_create_log(other, topic_id).topic_id == topic_id
+    world.restart()
+
+    assert world.manager.get_or_create_log(other, topic_id).topic_id == topic_id
+
+
 def test_directory_survives_more_open_files_than_the_system_allows(world: LogWorld):
     """A directory cannot even be looked into then: what was made of the log is only renamed."""
     world.disk.fail("open", "*.timeindex", error=errno.EMFILE)

@@ -52,12 +52,16 @@ def delete(world: LogWorld) -> None:
     world.manager.delete_log(PARTITION)
 
 
-def put_stray_away(world: LogWorld) -> None:
+def put_stray_away(world: LogWorld, topic_id: UUID | None = NEW_ID) -> None:
     world.log().topic_id = TOPIC_ID
-    world.manager.put_stray_away(PARTITION, NEW_ID)
+    world.manager.put_stray_away(PARTITION, topic_id)
 
 
-@pytest.mark.parametrize("leave", [delete, put_stray_away])
+def put_gone_away(world: LogWorld) -> None:
+    put_stray_away(world, None)
+
+
+@pytest.mark.parametrize("leave", [delete, put_stray_away, put_gone_away])
 def test_checkpoints_forget_a_log_that_leaves(world: LogWorld, leave):
     """All of them, and each time: what they say would be applied to a new log of that name."""
     for _ in range(2):
@@ -85,7 +89,7 @@ class Removals(LogAttachment):
         self.seen.append(topic_partition)
 
 
-@pytest.mark.parametrize("leave", [delete, put_stray_away])
+@pytest.mark.parametrize("leave", [delete, put_stray_away, put_gone_away])
 def test_attachments_hear_of_a_log_that_leaves(world: LogWorld, leave):
     """Once, so that a move of it is given up."""
     removals = Removals()
@@ -130,7 +134,28 @@ def test_of_a_log_and_its_copy_the_one_that_reaches_further_stays(more):
     assert world.log().log_end_offset == 5
 
 
-@pytest.mark.parametrize("leave", [delete, put_stray_away])
+@pytest.mark.parametrize("count", [0, 1, 9])
+@pytest.mark.parametrize("is_same", [True, False])
+def test_log_that_was_made_while_another_was_away_is_told_from_it(is_same, count):
+    """It is the partition's, unless it is of the same topic and reaches less far."""
+    one, two = "/data/a", "/data/b"
+    world = LogWorld(**{"log.dirs": f"{one},{two}"})
+    world.manager.get_or_create_log(PARTITION, TOPIC_ID)
+    world.append_many(5)
+    world.stop()
+    world.disk.fail("lock", f"{one}/*")
+    world.start()
+    world.manager.get_or_create_log(PARTITION, TOPIC_ID if is_same else NEW_ID)
+    world.append_many(count)
+    world.stop()
+    world.start()
+
+    is_old = is_same and count < 5
+    assert world.log().dir == f"{one if is_old else two}/topic-0"
+    assert world.log().log_end_offset == (5 if is_old else count)
+
+
+@pytest.mark.parametrize("leave", [delete, put_stray_away, put_gone_away])
 def test_log_in_a_failed_directory_stays_known(world: LogWorld, leave):
     """Whoever wants it gone is told, and tries again when the directory is back."""
     fill(world)

@@ -163,13 +163,11 @@ class ReplicaMove:
             await self._catch_up(LAST_PIECE_BYTES)
 
     def _prepare(self) -> None:
-        """Make the directory and its mark; remove the mark of an earlier move of the original."""
+        """Make the directory and its mark."""
         disk = self.target.disk
         with blaming(self.target, f"making {self._directory}"):
             disk.make_dirs(self._directory)
             disk.replace(f"{self._directory}/{MOVE_MARK}", f"{self.log.dir}\n".encode())
-        with blaming(self.source, f"preparing {self.log.dir}"):
-            _unmark(disk, self.log.dir, MOVE_MARK)
 
     async def _catch_up(self, last_bytes: int) -> None:
         """Copy until no more than so many bytes are missing, all of them of the newest segment."""
@@ -352,8 +350,8 @@ class ReplicaMove:
             return
         try:
             with suppress(FileNotFoundError):
-                unmark = partial(_unmark, self.source.disk, self._original, SUCCESSOR_MARK)
-                await self._runtime.background.run(unmark)
+                job = partial(unmark, self.source.disk, self._original, SUCCESSOR_MARK)
+                await self._runtime.background.run(job)
         except OSError as error:
             self.source.fail(error)
         if self.target.is_offline or self.source.is_offline or self._logs.is_stopping:
@@ -368,7 +366,7 @@ class ReplicaMove:
                 self._logs.remove_later(directory)
 
 
-def _unmark(disk: Disk, directory: str, mark: str) -> None:
+def unmark(disk: Disk, directory: str, mark: str) -> None:
     """Remove a mark for good, where there is one."""
     if disk.exists(f"{directory}/{mark}"):
         disk.unlink(f"{directory}/{mark}")

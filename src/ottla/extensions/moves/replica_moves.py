@@ -9,20 +9,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.extensions.moves.replica_move import SUCCESSOR_MARK, ReplicaMove
+from ottla.extensions.moves.replica_move import SUCCESSOR_MARK, ReplicaMove, unmark
 from ottla.log.log import Log
 from ottla.log.log_dir import LogDir
+from ottla.log.log_files import MOVE_MARK
 from ottla.log.log_loader import DirContents
 from ottla.log.log_manager import FutureReplica, LogAttachment, LogManager
 from ottla.log.throttler import Throttler
 from ottla.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def failing(log_dir: LogDir) -> Iterator[None]:
+    """Take a directory offline where the disk refuses something."""
+    try:
+        yield
+    except OSError as error:
+        log_dir.fail(error)
 
 
 class ReplicaMoves(LogAttachment):
@@ -145,28 +156,49 @@ class ReplicaMoves(LogAttachment):
     def on_loaded(self, contents: Sequence[DirContents]) -> None:
         """Restart the moves that a stop or a crash has ended, and remove their remains."""
         if len(self._logs.dirs) > 1:
+            unusable = {each.log_dir.path: each.unusable.keys() for each in contents}
             for log in self._logs.all_logs():
-                self._check_successor(log)
+                self._check_successor(log, unusable)
+        if len(self._logs.live_dirs) == len(self._logs.dirs):
+            self._unmark_copies()
         for each in contents:
             self._resume(each.log_dir, each.futures)
 
-    def _check_successor(self, log: Log) -> None:
-        """Serve the original of a move only where it has not gone on in a directory that failed."""
+    def _check_successor(
+        self, log: Log, unusable: Mapping[str, Collection[TopicPartition]]
+    ) -> None:
+        """Serve the original of a move only where it has not gone on in what cannot be read.
+
+        That is a directory that failed, or one of the `unusable` logs of a directory.
+        """
         disk, mark = log.log_dir.disk, f"{log.dir}/{SUCCESSOR_MARK}"
         offline = {log_dir.path for log_dir in self._logs.dirs if log_dir.is_offline}
-        try:
+        with failing(log.log_dir):
             if not disk.exists(mark):
                 return
             target = disk.read_bytes(mark).decode()
-            if target not in offline:
+            if target not in offline and log.topic_partition not in unusable.get(target, ()):
                 disk.unlink(mark)
                 return
-        except OSError as error:
-            log.log_dir.fail(error)
-            return
-        why = f"the log of {log.topic_partition} may have gone on in {target}, which failed"
-        logger.error("%s is not served: %s", log.dir, why)
-        self._logs.set_aside(log, KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, why))
+            why = f"the log of {log.topic_partition} may have gone on in {target}, which failed"
+            logger.error("%s is not served: %s", log.dir, why)
+            self._logs.set_aside(log, KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, why))
+
+    def _unmark_copies(self) -> None:
+        """Let each log be the only one of its partition: no directory is away that has another."""
+        logs = [log for log in self._logs.all_logs() if not log.log_dir.is_offline]
+        marked: list[Log] = []
+        for log in logs:
+            with failing(log.log_dir):
+                if log.log_dir.disk.exists(f"{log.dir}/{MOVE_MARK}"):
+                    marked.append(log)
+        for log_dir in self._logs.dirs if marked else ():  # that the others are gone
+            with failing(log_dir):
+                log_dir.disk.fsync_dir(log_dir.path)
+        if len(self._logs.live_dirs) == len(self._logs.dirs):
+            for log in marked:
+                with failing(log.log_dir):
+                    unmark(log.log_dir.disk, log.dir, MOVE_MARK)
 
     def _resume(self, log_dir: LogDir, futures: Mapping[str, TopicPartition]) -> None:
         logs = self._logs

@@ -376,7 +376,7 @@ def test_original_that_cannot_be_renamed_is_not_taken_for_the_log(caplog):
     world.start()
 
     assert values(read_all(world.log())) == numbers(0, 45)
-    assert f"had not ended its move; it is in {B}/topic-0 now" in caplog.text
+    assert f"was in {A}/topic-0 too; it is in {B}/topic-0 now" in caplog.text
     world.runtime.advance(60_000)
     assert held(world, A, B) == [[], ["topic-0"]]
 

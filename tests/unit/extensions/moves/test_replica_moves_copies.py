@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
+from uuid import UUID
 
 import pytest
 from log_world import PARTITION, LogWorld, numbers, read_all, values
@@ -11,11 +12,14 @@ from log_world import PARTITION, LogWorld, numbers, read_all, values
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.moves.replica_move import ReplicaMove
+from ottla.log import log_loader
 from ottla.log.log import Log
 from ottla.log.log_retention import delete_old_segments
+from ottla.log.recovery import LoadedLog, LogSource, load_log
 from ottla.structs import NO_UUID, TopicPartition
 
 A, B, C = "/data/a", "/data/b", "/data/c"
+OTHER = TopicPartition("topic", 1)
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 MARK = f"{B}/topic-0/replica-move"
 ORIGINAL_MARK = f"{A}/topic-0/replica-moves-to"
@@ -293,7 +297,7 @@ def test_log_moves_on_a_broker_that_does_not_compact():
 
 
 def test_mark_of_a_copy_stays_until_every_directory_is_there():
-    """One that is offline may hold the original; the next move of the log takes the mark away."""
+    """One that is offline may hold the original, also while the log moves on."""
     world = world_of(A, B, C)
     world.manager.dirs[2].fail(OSError("gone"))
     move(world)
@@ -303,8 +307,10 @@ def test_mark_of_a_copy_stays_until_every_directory_is_there():
     move(world, A)
 
     assert world.log().dir == f"{B}/topic-0"
-    assert not world.disk.exists(MARK)
+    assert world.disk.exists(MARK)
     world.kill()
+    world.start()
+    assert not world.disk.exists(MARK)
     world.disk.crash()
     assert not world.disk.exists(MARK)
 
@@ -322,6 +328,111 @@ def check_not_served(world: LogWorld) -> None:
             world.manager.get_or_create_log(PARTITION, NO_UUID, is_new=is_new)
         assert caught.value.error is ErrorCode.KAFKA_STORAGE_ERROR
     assert world.manager.may_be_on_disk(PARTITION)
+
+
+def test_original_is_not_served_where_the_log_in_which_it_went_on_cannot_be_loaded(monkeypatch):
+    """Its directory works, and yet the log has what the original lacks."""
+    world = world_of(A, B)
+    world.disk.fail("rename", f"{A}/topic-0")
+    move(world)
+    world.append_many(5)
+    world.kill()
+
+    def load(source: LogSource) -> LoadedLog:
+        if source.directory.startswith(B):
+            raise ValueError("planted")
+        return load_log(source)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log_loader, "load_log", load)
+        world.start()
+        check_not_served(world)
+        world.stop()
+    world.start()
+
+    assert values(read_all(world.log())) == numbers(0, 105)
+
+
+@pytest.mark.parametrize("operation", ["exists", "fsync_dir", "unlink"])
+def test_mark_that_stays_on_a_copy_takes_no_other_directory_offline(operation):
+    """The disk refuses something when it is taken away; the next start has the log."""
+    world = world_of(A, B)
+    world.disk.fail("rename", f"{A}/topic-0")
+    move(world)
+    world.kill()
+    paths = {"exists": f"{B}/topic-0/replica-move", "fsync_dir": B, "unlink": MARK}
+    skip = {"exists": 1, "fsync_dir": 2, "unlink": 0}[operation]
+    world.disk.fail(operation, paths[operation], skip=skip)
+    world.start()
+    assert [each.path for each in world.manager.dirs if each.is_offline] == [B]
+    world.kill()
+    world.start()
+
+    assert values(read_all(world.log())) == numbers(0, 100)
+    assert not world.disk.exists(MARK)
+
+
+# What a start without a directory does before the next one, which has it.
+LIVES = {
+    "nothing": lambda world: None,
+    "checkpoints": lambda world: world.runtime.advance(100_000),
+    "a deletion": lambda world: (world.log(1), world.manager.delete_log(OTHER)),
+}
+
+
+def compacted_world() -> LogWorld:
+    """A log with gaps between its segments, which begins behind its first segment."""
+    world = LogWorld(**{"log.dirs": f"{A},{B}"})
+    world.configure(cleanup_policy="compact,delete", min_cleanable_dirty_ratio="0.0")
+    for number in range(200):
+        world.append(b"." * 40, key=b"%d" % number if number % 50 < 7 else b"k", epoch=1)
+    for _ in range(2):
+        world.log().roller.roll()
+        world.log().flush()
+        world.runtime.advance(100_000)
+        world.append(b"last", key=b"k")
+    world.log().maybe_increment_log_start_offset(3)
+    world.log().flush()
+    world.manager.checkpoints.write_all()
+    world.runtime.advance(100_000)
+    assert world.log().cleaned_offset > 150
+    return world
+
+
+def contents(world: LogWorld) -> tuple[object, ...]:
+    log = world.log()
+    offsets = log.log_start_offset, log.log_end_offset, log.high_watermark
+    return (*offsets, [(record.offset, record.value) for record in read_all(log)])
+
+
+@pytest.mark.parametrize("end", [LogWorld.stop, LogWorld.kill])
+@pytest.mark.parametrize("live", LIVES.values(), ids=LIVES)
+@pytest.mark.parametrize("why", ["aside", "unusable"])
+def test_log_that_is_not_served_keeps_its_offsets(monkeypatch, why, live, end):
+    """Without them records that were deleted are back, and gaps of compaction cut the log."""
+    pytest.importorskip("ottla.extensions.cleaner", reason="the cleaner is deleted")
+    world = compacted_world()
+    before = contents(world)
+
+    def load(source: LogSource) -> LoadedLog:
+        if why == "unusable" and source.topic_partition == PARTITION:
+            raise ValueError("planted")
+        return load_log(source)
+
+    world.kill()
+    if why == "aside":
+        world.disk.replace(ORIGINAL_MARK, B.encode())
+        world.disk.fail("lock", f"{B}/*")
+    with monkeypatch.context() as patched:
+        patched.setattr(log_loader, "load_log", load)
+        world.start()
+        check_not_served(world)
+        live(world)
+        world.runtime.advance(10_000)
+        end(world)
+    world.start()
+
+    assert contents(world) == before
 
 
 def test_original_is_not_served_while_the_directory_is_away_in_which_the_log_went_on():
@@ -463,3 +574,48 @@ def test_resumed_copy_is_thrown_away_unless_the_log_is_elsewhere(path):
 
     check_arrived(world, numbers(0, 100), path)
     assert name not in world.disk.list_dir(path)
+
+
+def original_that_stays(*dirs: str) -> LogWorld:
+    """A log that has moved from the first directory to the second, which has failed by then."""
+    world = world_of(*dirs)
+    world.manager.get_or_create_log(PARTITION, UUID(int=1))
+    world.disk.fail("rename", f"{A}/topic-0", error=errno.EROFS)
+    move(world)
+    assert world.log().dir == f"{B}/topic-0"
+    assert world.manager.dirs[0].is_offline
+    return world
+
+
+@pytest.mark.parametrize("count", [0, 1, 200])
+@pytest.mark.parametrize("end", [LogWorld.stop, LogWorld.kill])
+def test_topic_that_is_made_again_is_not_that_of_an_original_that_stayed(end, count):
+    """However far that reaches: it is of a topic that was deleted."""
+    world = original_that_stays(A, B)
+    world.manager.delete_log(PARTITION)
+    world.runtime.advance(5000)
+    world.manager.get_or_create_log(PARTITION, UUID(int=2))
+    world.append_many(count)
+    end(world)
+    for _ in range(2):
+        world.start()
+        assert world.log().topic_id == UUID(int=2)
+        assert values(read_all(world.log())) == numbers(0, count)
+        world.runtime.advance(100_000)
+        assert [name for name in world.disk.list_dir(A) if "topic-0" in name] == []
+        world.stop()
+
+
+@pytest.mark.parametrize("rate", [10, 10**9])
+def test_log_that_moves_on_while_its_first_original_is_away_is_found(rate):
+    """Of three directories two or all have one of the partition's name at the next start."""
+    world = original_that_stays(A, B, C)
+    world.moves.update_config(BrokerConfig.parse({RATE: str(rate)}))
+    move(world, C)
+    world.append(b"100", epoch=9)
+    world.kill()
+    world.start()
+
+    assert values(read_all(world.log())) == numbers(0, 101)
+    world.runtime.advance(2_000_000)
+    assert [world.disk.list_dir(each).count("topic-0") for each in (A, B, C)] == [0, 0, 1]
