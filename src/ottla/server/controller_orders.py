@@ -10,6 +10,7 @@ from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, TypeVar
+from uuid import UUID
 
 from ottla.controller.orders_to_brokers import OnAnswer
 from ottla.errors import ErrorCode, KafkaError
@@ -223,8 +224,9 @@ class ControllerOrders:
         self._delete_without_a_role(gone)
         if update.is_full:
             beside = frozenset(self.cache.topics_beside(update.states))
-            hosted = self.replica_manager.partitions if beside else ()
-            self._give_roles_up([each for each in hosted if each.topic in beside])
+            logs = self.replica_manager.log_manager.all_logs() if beside else ()
+            for log in (each for each in logs if each.topic_partition.topic in beside):
+                self._put_away(log.topic_partition, None)
             gone += beside
         part: list[PartitionState] = []
         is_first = True
@@ -271,14 +273,14 @@ class ControllerOrders:
         """Delete the logs of deleted topics of which this broker has no replica to give up.
 
         They were moved elsewhere while it was down: the controller has those deleted alone that are
-        assigned.
+        assigned, and waits for the answers of those that are offline.
         """
-        deleted, hosted = frozenset(deleted_topics), self.replica_manager.partitions
+        deleted, manager = frozenset(deleted_topics), self.replica_manager
         if deleted:
-            logs = self.replica_manager.log_manager.all_logs()
-            found = [log.topic_partition for log in logs if log.topic_partition.topic in deleted]
-            left = [each for each in found if each not in hosted]
-            self._stop([StopReplicaPartition(each, EPOCH_DURING_DELETE, True) for each in left])
+            logs = {log.topic_partition for log in manager.log_manager.all_logs()}
+            left = sorted(logs - manager.partitions.keys() - manager.offline_partitions)
+            gone = [each for each in left if each.topic in deleted]
+            self._stop([StopReplicaPartition(each, EPOCH_DURING_DELETE, True) for each in gone])
 
     def _give_strays_up(self, states: Iterable[PartitionState], is_full: bool) -> None:
         """Delete replicas that were moved elsewhere, without an order to this broker.
@@ -287,32 +289,30 @@ class ControllerOrders:
         so for certain, also of an empty log without a topic id: its creation was cut short. What is
         of a topic that was deleted since then, and made again elsewhere, is put away.
         """
-        logs = self.replica_manager.log_manager
+        logs, hosted = self.replica_manager.log_manager, self.replica_manager.partitions
         strays = []
         for state in states:
-            log = logs.get_log(state.topic_partition)
+            tp, log = state.topic_partition, logs.get_log(state.topic_partition)
             if log is None or self.replica_manager.broker_id in state.replicas:
                 continue
             is_unused = log.topic_id == NO_UUID and not log.log_end_offset
             if is_unused or log.topic_id == state.topic_id != NO_UUID:
                 if is_full:
-                    stray = StopReplicaPartition(state.topic_partition, state.leader_epoch, True)
-                    strays.append(stray)
-            elif is_full or state.topic_partition not in self.replica_manager.partitions:
-                if NO_UUID not in (log.topic_id, state.topic_id):
-                    self._give_roles_up([state.topic_partition])
-                try:
-                    logs.put_stray_away(state.topic_partition, state.topic_id)
-                except KafkaError as error:
-                    logger.error("%s cannot be put away: %s", state.topic_partition, error)
+                    strays.append(StopReplicaPartition(tp, state.leader_epoch, True))
+            elif NO_UUID not in (log.topic_id, state.topic_id) and (is_full or tp not in hosted):
+                self._put_away(tp, state.topic_id)
         if strays:
             logger.warning("%s: their replicas are elsewhere now", [each[0] for each in strays])
             self._stop(strays)
 
-    def _give_roles_up(self, partitions: Iterable[TopicPartition]) -> None:
+    def _put_away(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
         """Lead and follow no longer what is of a topic that is gone: this broker was cut off."""
-        hosted = [each for each in partitions if each in self.replica_manager.partitions]
-        self._stop([StopReplicaPartition(each, EPOCH_DURING_DELETE, False) for each in hosted])
+        if topic_partition in self.replica_manager.partitions:
+            self._stop([StopReplicaPartition(topic_partition, EPOCH_DURING_DELETE, False)])
+        try:
+            self.replica_manager.log_manager.put_stray_away(topic_partition, topic_id)
+        except KafkaError as error:
+            logger.error("%s cannot be put away: %s", topic_partition, error)
 
     def _check_epoch(self, controller_epoch: int) -> None:
         if controller_epoch < self.controller_epoch:
@@ -374,10 +374,8 @@ class OrdersToOwnBroker:
         brokers: Sequence[Node],
         on_answer: OnAnswer,
     ) -> None:
-        on_failure = partial(_note_failure, [state.topic_partition for state in states], on_answer)
-        self.orders.become_leader_or_follower(
-            controller_epoch, states, brokers, on_answer, on_failure
-        )
+        failed = partial(_note_failure, [state.topic_partition for state in states], on_answer)
+        self.orders.become_leader_or_follower(controller_epoch, states, brokers, on_answer, failed)
 
     def stop_replica(
         self,
@@ -386,9 +384,8 @@ class OrdersToOwnBroker:
         partitions: Sequence[StopReplicaPartition],
         on_answer: OnAnswer,
     ) -> None:
-        on_failure = partial(
-            _note_failure, [each.topic_partition for each in partitions], on_answer
-        )
+        asked = [each.topic_partition for each in partitions]
+        on_failure = partial(_note_failure, asked, on_answer)
         self.orders.stop_replica(controller_epoch, partitions, on_answer, on_failure)
 
     def update_metadata(

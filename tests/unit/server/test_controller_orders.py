@@ -62,6 +62,7 @@ class Replicas:
     def __init__(self) -> None:
         self.log_manager = self
         self.partitions = {}
+        self.offline_partitions = set()
         self.logs = {}
         self.get_log = self.logs.get
         self.led = []
@@ -272,14 +273,20 @@ def test_broker_that_was_cut_off_gives_up_what_is_elsewhere_by_another_id(world,
 
     is_known = topic_id != NO_UUID
     assert world.replicas.stopped == [(T0, EPOCH_DURING_DELETE, False)] * is_known
-    assert world.replicas.put_away == [(T0, topic_id)]
+    assert world.replicas.put_away == [(T0, topic_id)] * is_known
 
 
-def test_role_in_a_topic_that_is_gone_is_given_up(world):
+@pytest.mark.parametrize("is_hosted", [True, False])
+@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_role_in_a_topic_that_is_gone_is_given_up(world, error, is_hosted):
     """The broker was cut off while its replica was moved elsewhere, and then the topic deleted: no
-    order is sent to it. Its log is kept, and put away if the topic is made again."""
+    order is sent to it. Its log is kept, but not under the name of a partition."""
     other = TopicPartition("other", 0)
-    world.replicas.partitions |= {T0: object(), other: object()}
+    for each in (T0, other):
+        world.replicas.logs[each] = SimpleNamespace(topic_partition=each, topic_id=ID)
+        if is_hosted:
+            world.replicas.partitions[each] = object()
+    world.replicas.error = error
     world.ask("update_metadata", full_update(2, 1), 8)
     nothing = UpdateMetadataRequest(controller_epoch=5, topic_states=[])
     world.ask("update_metadata", nothing, 8)
@@ -287,7 +294,8 @@ def test_role_in_a_topic_that_is_gone_is_given_up(world):
     nothing.type = FULL_TYPE
     world.ask("update_metadata", nothing, 8)
 
-    assert world.replicas.stopped == [(T0, EPOCH_DURING_DELETE, False)]
+    assert world.replicas.stopped == [(T0, EPOCH_DURING_DELETE, False)] * is_hosted
+    assert world.replicas.put_away == [(T0, None)]
 
 
 def test_log_of_a_topic_that_is_made_again_elsewhere_is_put_away_at_once(world):
@@ -304,19 +312,24 @@ def test_log_of_a_topic_that_is_made_again_elsewhere_is_put_away_at_once(world):
     assert world.replicas.put_away == [(T0, UUID(int=8))]
 
 
-@pytest.mark.parametrize("is_replica", [False, True])
-def test_log_without_a_role_goes_with_its_topic(world, is_replica):
-    """The controller has assigned replicas deleted alone: this one was moved away while down."""
+@pytest.mark.parametrize("role", ["none", "replica", "offline"])
+def test_log_without_a_role_goes_with_its_topic(world, role):
+    """The controller has assigned replicas deleted alone: this one was moved away while down.
+
+    One that could not be taken over is assigned: its deletion is an order, which is answered.
+    """
     world.replicas.logs[T0] = SimpleNamespace(topic_id=ID, topic_partition=T0)
     other = TopicPartition("other", 0)
     world.replicas.logs[other] = SimpleNamespace(topic_id=ID, topic_partition=other)
-    if is_replica:
+    if role == "replica":
         world.replicas.partitions[T0] = object()
+    elif role == "offline":
+        world.replicas.offline_partitions.add(T0)
     deleted = UpdateMetadataPartitionState(leader=LEADER_DURING_DELETE)
     topic = UpdateMetadataTopicState(topic_name="t", topic_id=ID, partition_states=[deleted])
     world.ask("update_metadata", UpdateMetadataRequest(controller_epoch=5, topic_states=[topic]), 8)
 
-    assert world.replicas.stopped == ([] if is_replica else [(T0, EPOCH_DURING_DELETE, True)])
+    assert world.replicas.stopped == [(T0, EPOCH_DURING_DELETE, True)] * (role == "none")
 
 
 def test_nothing_is_certainly_deleted_before_the_controller_has_told_all(world):
