@@ -449,7 +449,7 @@ class _LogLoader:
         at_once(restore_producers(self.producers, Segments(self.segments), self.end_offset))
         size = self.source.bytes_to_scan = sum(segment.size for segment in unflushed)
         for index, segment in enumerate(unflushed):
-            if self.end_offset < segment.base_offset and not self._bridges_gap(segment):
+            if self.end_offset != segment.base_offset and not self._bridges_gap(segment):
                 self._drop_behind(first + index)
                 break
             reason = self._recover_segment(segment)
@@ -470,6 +470,9 @@ class _LogLoader:
         are lost, a compacted log has been read from its start; Kafka takes every gap.
         """
         source = self.source
+        if segment.base_offset < self.end_offset:  # a cut that was undone
+            self.repairs.append(f"segment {segment.base_offset} begins before {self.end_offset}")
+            return False
         if segment.base_offset <= source.cleaned_offset:
             return True
         if segment.base_offset - self.end_offset > WIDEST_LOSS:

@@ -336,6 +336,28 @@ def test_gap_that_a_crash_leaves_is_where_the_log_ends(policy, caplog):
     assert "are gone" in caplog.text
 
 
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+@pytest.mark.parametrize("offset", [1, 4, 9, 49])
+def test_segment_that_begins_within_the_one_before_is_not_kept(policy, offset, caplog):
+    """A loss of power has undone a cut: the old batches are there, and so is the next segment."""
+    world = LogWorld(**{"log.cleaner.enable": "false"})
+    world.configure(segment_bytes=100_000, cleanup_policy=policy)
+    world.append_many(50)
+    first = world.active_path()
+    before = world.disk.contents(first)
+    world.runtime.scheduler.run(world.manager.truncate(world.log(), offset))
+    world.log().roller.roll()
+    world.append_many(5)
+    world.kill()
+    world.overwrite(first, before)
+    world.start()
+
+    assert values(read_all(world.log())) == numbers(0, 50)
+    assert f"segment {offset} begins before 50" in repairs(caplog)
+    world.append_many(3)
+    assert values(read_all(world.restart())) == numbers(0, 53)
+
+
 def test_only_segments_behind_the_recovery_point_are_scanned(written: LogWorld, caplog):
     """The line says how much that was."""
     written.runtime.scheduler.run_ready()
