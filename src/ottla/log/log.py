@@ -39,14 +39,7 @@ CLIENT: Final = AppendOrigin.CLIENT
 class Log(ReadableLog):
     """One partition on disk."""
 
-    __slots__ = (
-        "_runtime",
-        "_validator",
-        "cleaned_offset",
-        "config",
-        "flusher",
-        "roller",
-    )
+    __slots__ = ("_runtime", "_validator", "cleaned_offset", "config", "flusher", "roller")
 
     def __init__(
         self,

@@ -20,11 +20,7 @@ from uuid import UUID
 
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.log.log_files import parent_of
-from ottla.log.offset_checkpoint import (
-    CHECKPOINTS,
-    CorruptCheckpointError,
-    OffsetCheckpoint,
-)
+from ottla.log.offset_checkpoint import CHECKPOINTS, CorruptCheckpointError, OffsetCheckpoint
 from ottla.runtime import Disk, DiskLock
 from ottla.structs import NO_UUID, TopicPartition, decode_uuid, encode_uuid
 

@@ -172,11 +172,7 @@ class LogValidator:
         validate_batch(batch)
         if batch.attributes & LOG_APPEND_TIME_FLAG:
             raise _invalid_timestamp("a batch says that the broker has set its timestamps")
-        survey = validate_records(
-            batch,
-            require_keys=self.needs_keys,
-            max_bytes=limit,
-        )
+        survey = validate_records(batch, require_keys=self.needs_keys, max_bytes=limit)
         if self.is_log_append_time:
             return batch
         if self.has_time_bounds:

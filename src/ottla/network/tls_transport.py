@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Iterable
 from typing import Final, cast
 
-from ottla.network.transport import MSG_MORE, has_ended, probe, send_read
+from ottla.network.transport import MSG_MORE, hang_up, has_ended, probe, send_read
 from ottla.runtime import Buffer, File
 
 CHUNK_BYTES: Final = 64 * 1024
@@ -110,6 +110,7 @@ class TlsTransport:
             except ssl.SSLEOFError:
                 count = 0
             if not count:
+                self._in.write_eof()  # also after a goodbye, of which the socket says nothing more
                 has_ended = True
                 break
             filled += count
@@ -160,7 +161,7 @@ class TlsTransport:
             self._push()
         except OSError:
             pass  # it has gone already
-        self._socket.close()
+        hang_up(self._socket)
 
     def _send(self, data: Buffer, flags: int) -> int:
         view = memoryview(data)

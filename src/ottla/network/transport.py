@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final, Protocol
 
 from ottla.runtime import Buffer, File
 from ottla.runtime.network import USE_SYSTEM_DEFAULT, set_buffer_sizes
 
 READ_BYTES: Final = 128 * 1024
+MAX_UNREAD_READS: Final = 16  # of what a client has sent behind its last request
 # How soon, and how often, a client that has closed its side is asked whether it is still there.
 PROBE_SECONDS: Final = 5
 PROBES: Final = 3
@@ -85,7 +87,7 @@ class PlainTransport:
         probe(self._socket)
 
     def close(self) -> None:
-        self._socket.close()
+        hang_up(self._socket)
 
 
 def send_read(send: Callable[[Buffer], int], file: File, position: int, count: int) -> int:
@@ -113,6 +115,15 @@ def tune_socket(endpoint: socket.socket, send_buffer_bytes: int) -> str:
     set_buffer_sizes(endpoint, send_buffer_bytes, USE_SYSTEM_DEFAULT)
     host, port = endpoint.getsockname()[:2]
     return f"{host}:{port}"
+
+
+def hang_up(endpoint: socket.socket) -> None:
+    """Close; where something is unread, TCP would take back what is sent and has not arrived."""
+    with suppress(OSError):
+        for _ in range(MAX_UNREAD_READS):
+            if not endpoint.recv(READ_BYTES):
+                break
+    endpoint.close()
 
 
 def has_ended(endpoint: socket.socket) -> bool:

@@ -115,6 +115,23 @@ def test_size_that_is_none_closes_the_connection(new_world: object, head: bytes)
     assert world.receive(other, 6) == frame(b"ok")
 
 
+@pytest.mark.parametrize("junk", [1, 5_000, 300_000])
+def test_answer_that_is_on_its_way_arrives_where_the_rest_is_not_read(
+    new_world: object, junk: int
+) -> None:
+    """The client has sent much behind a size that is none, and its window is small."""
+    world = new_world(socket_request_max_bytes=1000, socket_send_buffer_bytes=400_000)
+    world.respond_with([frame(b"!" * 100_000)])
+    client = world.connect(receive_buffer_bytes=2048)
+    client.send(frame(b"asked"))
+    world.until(lambda: world.requests)
+    world.send(client, struct.pack(">i", -1) + bytes(junk))
+    world.turn(10)
+
+    assert world.receive(client, 100_004) == frame(b"!" * 100_000)
+    assert world.is_closed(client)
+
+
 @pytest.mark.parametrize("first", [5, 6, 100, 40_000])
 def test_frame_above_the_limit_of_its_api_is_not_received(world: NetworkWorld, first: int) -> None:
     """Not to its end, at least: the size and the key of the API are its first six bytes."""

@@ -6,6 +6,7 @@ import logging
 import os
 import select
 import socket
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 
@@ -309,6 +310,37 @@ def test_half_closed_client_gets_its_answer(tls: TlsWorld) -> None:
     assert client.receive(1) == frame(b"heard")[:1]
     tls.world.polls[0].force_complete()
     assert client.receive(8) == frame(b"heard")[1:]
+
+
+@pytest.mark.parametrize("rest", [b"", b"\0\0\1\0", b"\0\0\1\0half"])
+@pytest.mark.parametrize("with_goodbye", [True, False])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_client_that_ends_its_side_gets_its_answers_and_the_end(
+    tls: TlsWorld, rest: bytes, with_goodbye: bool, at_once: bool
+) -> None:
+    """By TLS alone or by TCP alone, with the last request or later, also in the middle of one."""
+    client = tls.connect()
+    tls.world.answer = tls.world.hold
+    last = client.end.write(frame(b"wanted") + rest)
+    if with_goodbye:
+        with pytest.raises(ssl.SSLWantReadError):
+            client.end.tls.unwrap()
+    goodbye = client.end.outbox
+    if at_once:
+        tls.world.send(client.socket, last + goodbye)
+    else:
+        tls.world.send(client.socket, last)
+        tls.world.turn(5)
+        tls.world.send(client.socket, goodbye)
+    if not with_goodbye:
+        client.socket.shutdown(socket.SHUT_WR)
+    tls.world.until(lambda: tls.world.requests)
+    tls.world.turn(5)
+    (connection,) = tls.world.processor.connections
+    connection.send([frame(b"answer")])
+
+    assert client.receive(10) == frame(b"answer")
+    assert tls.world.is_closed(client.socket)
 
 
 def test_random_bytes_after_the_handshake_are_closed(tls: TlsWorld) -> None:

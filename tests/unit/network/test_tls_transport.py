@@ -34,6 +34,10 @@ class Wire:
         del self.inbox[:count]
         return count
 
+    def recv(self, count: int) -> bytes:
+        data = bytearray(count)
+        return bytes(data[: self.recv_into(memoryview(data))])
+
     def send(self, data: memoryview, flags: int = 0) -> int:
         if not self.room:
             raise BlockingIOError
