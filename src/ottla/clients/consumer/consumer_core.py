@@ -318,7 +318,8 @@ class ConsumerCore:
         return {
             partition: state.to_commit(unfinished.get(partition, state.position))
             for partition, state in self.subscriptions.assigned.items()
-            if state.position is not None and self.fetcher.may_commit(state)
+            if state.position is not None
+            and self.fetcher.may_commit(state, partition in unfinished)
         }
 
     async def commit(self, offsets: Offsets | None, deadline: Deadline) -> None:

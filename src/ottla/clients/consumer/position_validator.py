@@ -140,15 +140,18 @@ class PositionValidator:
             state.topic_id = topic.topic_id
         return state.topic_id == topic.topic_id
 
-    def may_commit(self, state: TopicPartitionState) -> bool:
+    def may_commit(self, state: TopicPartitionState, is_unfinished: bool) -> bool:
         """Whether the position is in a topic that exists, as far as the metadata say.
 
         The position in a deleted topic would be taken for one in the next topic of its name, if
-        that is created before the commit arrives.
+        that is created before the commit arrives. With `is_unfinished` it is that of a record that
+        the application was given, and is still to handle.
         """
         error = self._metadata.cluster.error_of(state.topic_partition.topic)
         is_deleted = error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and state.topic_id != NO_UUID
-        return not is_deleted and self.is_same_topic(state)
+        if is_deleted or not self.is_same_topic(state):
+            return False
+        return not is_unfinished or state.given_id == state.topic_id
 
     def begin_again(self, state: TopicPartitionState) -> None:
         """Handle a topic that was created again: begin in it as auto.offset.reset says.

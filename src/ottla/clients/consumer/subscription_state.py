@@ -293,8 +293,8 @@ class TopicPartitionState:
         self.outdated_since_ms = None
 
     def rewind(self, offset: int) -> None:
-        """Read again from `offset`, which was read of this topic, and not of its successor."""
-        topic_id = self.topic_id
+        """Read again what was given, from `offset` on: of that topic, and not of its successor."""
+        topic_id = self.topic_id if self.given_id == NO_UUID else self.given_id
         self.seek(offset)
         self.topic_id = topic_id
 

@@ -632,6 +632,44 @@ def test_what_was_given_before_counts_for_the_topic_that_it_is_of(runtime, clust
     assert world.committed == {PARTITION: 1}
 
 
+def half_read(runtime, cluster, **settings) -> RecreatedWorld:
+    """A world whose application has handled one of three records when the topic is made again."""
+    world = RecreatedWorld(runtime, cluster, group_id="g", **settings)
+    for value in ("old 0", "old 1", "old 2"):
+        world.write(value)
+    records = world.run(world.core.poll(world.deadline()))
+    while len(records) < 3:
+        records += world.run(world.core.poll(world.deadline()))
+    world.core.unread.fill(records)
+    world.core.unread.pop()
+    world.create_again("new 0", "new 1", "new 2", "new 3")
+    world.run(world.core.metadata.update(world.deadline()))
+    return world
+
+
+def test_record_that_is_still_to_be_handled_is_of_its_own_topic(runtime, cluster):
+    """The consumer has a position in the new topic, the application none."""
+    world = half_read(runtime, cluster)
+    while world.core.subscriptions.state(PARTITION).position is None:
+        world.core.fetcher.send_fetches()
+        world.run(world.core.poll_for(lambda: ([1], True), world.deadline()))
+    assert world.call(world.core.positions) == {}
+    world.run(world.core.commit(None, world.deadline()))
+
+    assert world.committed == {}
+
+
+def test_records_of_a_deleted_topic_are_not_read_again_in_the_next_one(runtime, cluster):
+    """What was given, and is given back, has no place there: it begins at its beginning."""
+    world = half_read(runtime, cluster)
+    world.core.unread.give_back([PARTITION], lambda *place: world.call(world.core.rewind, *place))
+    found = []
+    for _ in range(20):
+        found += world.values(200)
+
+    assert found == ["new 0", "new 1", "new 2", "new 3"]
+
+
 def test_application_that_seeks_commits_for_the_topic_that_is_there(runtime, cluster):
     """What it was given before the seek is not what it speaks of."""
     world = RecreatedWorld(runtime, cluster, group_id="g")

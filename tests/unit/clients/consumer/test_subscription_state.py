@@ -177,9 +177,9 @@ def test_what_was_known_of_another_place_is_forgotten(change, new):
     """A jump leaves nothing of where the partition was read before; a validation is no jump."""
     state = TopicPartitionState(FIRST)
     for number, name in enumerate(TopicPartitionState.__slots__, 100):
-        if name not in ("topic_partition", "topic_id", "generation"):
+        if name not in ("topic_partition", "topic_id", "given_id", "generation"):
             setattr(state, name, number)
-    state.topic_id = UUID(int=1)
+    state.topic_id = state.given_id = UUID(int=1)
     before = shown(state)
     change(state)
 
