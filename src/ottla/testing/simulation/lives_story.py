@@ -17,6 +17,7 @@ from uuid import UUID
 
 from ottla.clients.consumer.consumer_core import ConsumerCore
 from ottla.clients.consumer.subscription_state import RebalanceListener
+from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import KafkaError
 from ottla.record.consumer_record import ConsumerRecord
@@ -48,6 +49,7 @@ LIVES: Final = "lives"
 GROUP: Final = "of-lives"
 READERS: Final = ("reader", "member0", "member1")
 LAST_LIFE_LIMIT_MS: Final = 60_000
+WORK_MS: Final = 700
 NEW_LIFE_WEIGHT: Final = 4
 """How much likelier a new life is than another fault."""
 
@@ -147,6 +149,7 @@ class LifeReader(SimulatedClient):
             config |= {"group.id": GROUP, "max.poll.interval.ms": 20_000}
             config |= group_settings(protocol)
         self._has_group = protocol is not None
+        self._names_offsets = name == READERS[-1]
         self.core = ConsumerCore(self.process.runtime, ConsumerConfig.parse(config))
         self.read: dict[UUID, set[bytes]] = {}
         """The values of each life, by its topic id."""
@@ -176,7 +179,21 @@ class LifeReader(SimulatedClient):
             self.read.setdefault(topic_id, set()).add(record.value)
             self._check(TopicPartition(record.topic, record.partition), topic_id, record)
         if self._has_group:
-            await self.core.commit(None, Deadline(self.process.clock, COMMIT_TIMEOUT_MS))
+            await self._commit(records)
+
+    async def _commit(self, records: list[ConsumerRecord]) -> None:
+        """Commit the positions at once, or by name, after a while, what was given.
+
+        Then the topic may have been made again, and the consumer know of that.
+        """
+        offsets: dict[TopicPartition, OffsetAndMetadata] | None = None
+        if self._names_offsets:
+            await self.pause(WORK_MS)
+            offsets = {
+                TopicPartition(each.topic, each.partition): OffsetAndMetadata(each.offset + 1)
+                for each in records
+            }
+        await self.core.commit(offsets, Deadline(self.process.clock, COMMIT_TIMEOUT_MS))
 
     def _check(
         self, topic_partition: TopicPartition, topic_id: UUID, record: ConsumerRecord
