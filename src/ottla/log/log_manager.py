@@ -17,6 +17,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -119,7 +120,7 @@ class Checkpoints:
 
     def write_recovery_points(self) -> None:
         """Write down where in each log recovery must begin after a crash."""
-        self._write("recovery_points", lambda log: log.scan_point, of_copies=False)
+        self._write("recovery_points", attrgetter("scan_point"), of_copies=False)
 
     def write_log_start_offsets(self) -> None:
         """Write down the start of each log that does not begin with its first segment."""
@@ -127,7 +128,7 @@ class Checkpoints:
 
     def write_high_watermarks(self) -> None:
         """Write down how far each log is committed."""
-        self._write("high_watermarks", lambda log: log.high_watermark)
+        self._write("high_watermarks", attrgetter("high_watermark"))
 
     def write_cleaned_offsets(self) -> None:
         """Write down how far each log is compacted."""
@@ -138,9 +139,8 @@ class Checkpoints:
     ) -> None:
         for log_dir, logs in self._logs_by_dir():
             logs += self._logs_to_come(log_dir) if of_copies else ()
-            offsets = {log.topic_partition: offset_of(log) for log in logs}
-            known = {each: offset for each, offset in offsets.items() if offset is not None}
-            self._write_later(log_dir, getattr(log_dir, name), known)
+            offsets = {log.topic_partition: n for log in logs if (n := offset_of(log)) is not None}
+            self._write_later(log_dir, getattr(log_dir, name), offsets)
 
     async def written(self, paths: Iterable[str] | None = None) -> None:
         """Wait for the checkpoints, or some of them, that are being written or about to be."""
@@ -339,8 +339,8 @@ class LogManager:
             both = f"{one.topic_partition} is in {one.dir} and {other.dir}"
             raise ConfigError(f"log.dirs: {both}; move away the one whose directory had failed")
         # The copy, if they reach equally far; and if it is of another topic, that is the newer one.
-        reach = _reach if is_same else bool
-        gone, kept = sorted((one, other), key=lambda log: (reach(log), log in marked))
+        ranks = [(_reach(log) if is_same else (0, 0), log in marked) for log in (one, other)]
+        gone, kept = (other, one) if ranks[0] > ranks[1] else (one, other)
         logger.warning("%s was in %s too; it is in %s now", one.topic_partition, gone.dir, kept.dir)
         try:
             self._delete_directory(gone)

@@ -443,7 +443,7 @@ def server_context(settings: ListenerSslSettings) -> ssl.SSLContext:
     """A listener's context, with a key, and a trust store where it asks for certificates."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     # One that closes its side without a goodbye still reads its answers, as without TLS.
-    context.options |= ssl.OP_IGNORE_UNEXPECTED_EOF
+    context.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)  # OpenSSL 3 has it
     _restrict(context, settings)
     if not load_key(context, settings):
         raise ConfigError(

@@ -277,10 +277,10 @@ class ControllerOrders:
         """
         deleted, manager = frozenset(deleted_topics), self.replica_manager
         if deleted:
-            logs = {log.topic_partition for log in manager.log_manager.all_logs()}
-            left = sorted(logs - manager.partitions.keys() - manager.offline_partitions)
-            gone = [each for each in left if each.topic in deleted]
-            self._stop([StopReplicaPartition(each, EPOCH_DURING_DELETE, True) for each in gone])
+            logs = (log.topic_partition for log in manager.log_manager.all_logs())
+            found = {each for each in logs if each.topic in deleted}
+            left = sorted(found - manager.partitions.keys() - manager.offline_partitions)
+            self._stop([StopReplicaPartition(each, EPOCH_DURING_DELETE, True) for each in left])
 
     def _give_strays_up(self, states: Iterable[PartitionState], is_full: bool) -> None:
         """Delete replicas that were moved elsewhere, without an order to this broker.
