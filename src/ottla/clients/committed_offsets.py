@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 from ottla.clients.network_client import NetworkClient, check_code, response_error
-from ottla.clients.topic_offsets import OffsetAndMetadata
+from ottla.clients.topic_offsets import KnownTopics, OffsetAndMetadata
 from ottla.errors import KafkaError
 from ottla.protocol.offsets import (
     TOPIC_IDS_VERSION,
@@ -51,12 +51,12 @@ NO_MEMBERSHIP = GroupMembership()
 class ConsumerGroupMetadata(NamedTuple):
     """The consumer of a group, as a transactional producer names it when it commits its offsets.
 
-    `topic_ids` are those of the topics whose records it was given.
+    `topics` are those that it has read, by which the producer knows whose offsets it commits.
     """
 
     group_id: str
     membership: GroupMembership = NO_MEMBERSHIP
-    topic_ids: Mapping[TopicPartition, UUID] = MappingProxyType({})
+    topics: Mapping[TopicPartition, KnownTopics] = MappingProxyType({})
 
 
 async def commit_offsets(
@@ -68,18 +68,54 @@ async def commit_offsets(
 ) -> dict[TopicPartition, KafkaError | None]:
     """Commit once; the result has None or an error for each partition.
 
-    An offset counts for its own topic alone if all of them have the ids of their topics, and the
-    coordinator knows ids: else it counts for whichever topic has the name.
+    An offset with the id of its topic counts for that topic alone, if the coordinator knows ids:
+    else it counts for whichever topic has the name. A request has ids, or names: offsets of both
+    kinds are two.
     """
+    low = FIRST_COMMIT_VERSION
+    if membership.instance_id is not None:
+        low = FIRST_COMMIT_WITH_INSTANCE_ID
+    connection = await client.ready(coordinator)
+    newest = connection.version_of(OffsetCommitRequest, low)
+    results = {}
+    for part in by_kind_of_topic(offsets, are_ids_known=newest >= TOPIC_IDS_VERSION):
+        request, names = _commit_request(group_id, part, membership)
+        version = min(newest, _highest_version(NO_UUID not in names))
+        response: OffsetCommitResponse = await client.send_on(connection, request, version)
+        for result in response.topics:
+            for p in result.partitions:
+                partition = TopicPartition(result.name or names[result.topic_id], p.partition_index)
+                what = f"commit of {partition} by group {group_id}"
+                results[partition] = response_error(p.error_code, what)
+    return results
+
+
+def by_kind_of_topic(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata], *, are_ids_known: bool
+) -> list[Mapping[TopicPartition, OffsetAndMetadata]]:
+    """The offsets in the topics of an id, and those in the topics of a name: one may be left out.
+
+    All of them are together where ids are not known.
+    """
+    ided = {p: offset for p, offset in offsets.items() if offset.topic_id != NO_UUID}
+    if not are_ids_known or len(ided) in (0, len(offsets)):
+        return [offsets]
+    return [ided, {p: offset for p, offset in offsets.items() if p not in ided}]
+
+
+def _commit_request(
+    group_id: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    membership: GroupMembership,
+) -> tuple[OffsetCommitRequest, Mapping[UUID, str]]:
+    """A commit, and the names of the topics with the ids in it."""
     request = OffsetCommitRequest(
         group_id=group_id,
         generation_id_or_member_epoch=membership.generation,
         member_id=membership.member_id,
     )
-    low = FIRST_COMMIT_VERSION
     if membership.instance_id is not None:
         request.group_instance_id = membership.instance_id
-        low = FIRST_COMMIT_WITH_INSTANCE_ID
     names: dict[UUID, str] = {}
     for (topic, topic_id), partitions in _by_topic_and_id(offsets).items():
         names[topic_id] = topic
@@ -90,17 +126,7 @@ async def commit_offsets(
                 partitions=[_commit_of(p, offsets[TopicPartition(topic, p)]) for p in partitions],
             )
         )
-    high = _highest_version(NO_UUID not in names)
-    connection = await client.ready(coordinator)
-    version = connection.version_of(OffsetCommitRequest, low, high)
-    response: OffsetCommitResponse = await client.send_on(connection, request, version)
-    results = {}
-    for result in response.topics:
-        for p in result.partitions:
-            partition = TopicPartition(result.name or names[result.topic_id], p.partition_index)
-            what = f"commit of {partition} by group {group_id}"
-            results[partition] = response_error(p.error_code, what)
-    return results
+    return request, names
 
 
 def _by_topic_and_id(

@@ -110,6 +110,38 @@ class OffsetAndMetadata(NamedTuple):
     topic_id: UUID = NO_UUID
 
 
+class KnownTopics(NamedTuple):
+    """The topics of one name that a consumer knows at a partition, by their ids.
+
+    `given` is that of the records which the application was given last, `present` that of the
+    `position`: the next one, if the first was deleted. NO_UUID stands for none that is known.
+    """
+
+    given: UUID = NO_UUID
+    present: UUID = NO_UUID
+    position: int | None = None
+
+    @property
+    def are_known(self) -> bool:
+        return self.given != NO_UUID or self.present != NO_UUID
+
+    @property
+    def have_changed(self) -> bool:
+        """Whether the position is in another topic than the records before it."""
+        return NO_UUID not in (self.given, self.present) and self.given != self.present
+
+    def of(self, offset: int) -> UUID:
+        """The topic of an offset that the application names.
+
+        It may commit the position in a new topic before it has got a record of that: nothing is
+        passed over where its consumer begins.
+        """
+        return self.present if self.given == NO_UUID or self._is_position(offset) else self.given
+
+    def _is_position(self, offset: int) -> bool:
+        return self.have_changed and offset == self.position
+
+
 class ListOffsetsResult(NamedTuple):
     """The offset found for a timestamp, and its record's own timestamp; -1 if there is none."""
 

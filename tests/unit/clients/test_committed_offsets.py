@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
-from ottla.clients.committed_offsets import fetch_offsets
+from ottla.clients.committed_offsets import commit_offsets, fetch_offsets
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.client_config import AdminConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -20,7 +26,7 @@ from ottla.protocol.offsets import (
     OffsetFetchResponseTopics,
 )
 from ottla.runtime.timing import Deadline
-from ottla.structs import TopicPartition
+from ottla.structs import NO_UUID, TopicPartition
 
 FIRST, SECOND = TopicPartition("pages", 0), TopicPartition("pages", 1)
 
@@ -82,3 +88,52 @@ def test_offset_that_may_not_be_seen_is_an_error(runtime, cluster, client):
         runtime.scheduler.run(fetch_offsets(client, 0, "g", [FIRST]))
 
     assert caught.value.error is ErrorCode.UNSTABLE_OFFSET_COMMIT
+
+
+def commit_answer(request, version):
+    """The topic with the id is gone; all others are there."""
+    response = OffsetCommitResponse()
+    for topic in request.topics:
+        entry = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+        code = ErrorCode.UNKNOWN_TOPIC_ID if topic.topic_id == UUID(int=1) else 0
+        entry.partitions = [
+            OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
+            for p in topic.partitions
+        ]
+        response.topics.append(entry)
+    return response
+
+
+GONE, PRESENT, NAMED = (TopicPartition(name, 0) for name in ("gone", "present", "named"))
+IDS = {GONE: UUID(int=1), PRESENT: UUID(int=2), NAMED: NO_UUID}
+
+
+@pytest.mark.parametrize(
+    ("newest", "given", "sent"),
+    [
+        (10, [GONE, PRESENT, NAMED], [(10, ["", ""]), (9, ["named"])]),
+        (10, [NAMED, GONE], [(10, [""]), (9, ["named"])]),
+        (10, [GONE, PRESENT], [(10, ["", ""])]),
+        (10, [NAMED], [(9, ["named"])]),
+        (9, [GONE, NAMED], [(9, ["gone", "named"])]),
+        (9, [PRESENT], [(9, ["present"])]),
+        (7, [PRESENT, NAMED], [(7, ["present", "named"])]),
+    ],
+)
+def test_offsets_with_and_without_the_ids_of_topics_are_committed(
+    runtime, cluster, client, newest, given, sent
+):
+    """One that has none takes nothing from the others: an offset in a topic that is gone fails."""
+    cluster[0].versions[OffsetCommitRequest.api_key] = (2, newest)
+    cluster[0].on(OffsetCommitRequest, commit_answer)
+    offsets = {each: OffsetAndMetadata(7, topic_id=IDS[each]) for each in given}
+    results = runtime.scheduler.run(commit_offsets(client, 0, "g", offsets))
+
+    assert [
+        (version, [topic.name for topic in request.topics])
+        for request, version in cluster[0].requests
+        if isinstance(request, OffsetCommitRequest)
+    ] == sent
+    refused = {GONE} & set(given) if newest == 10 else set()
+    assert {each for each, error in results.items() if error is not None} == refused
+    assert results.keys() == set(given)

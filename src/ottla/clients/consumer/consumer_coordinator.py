@@ -248,12 +248,13 @@ class ConsumerCoordinator:
 
     async def commit(
         self, offsets: Offsets, deadline: Deadline, *, are_positions: bool = False
-    ) -> None:
+    ) -> Offsets:
         """Commit, trying again until it succeeds, is refused or the deadline has passed.
 
         Later attempts leave out what a later commit has committed meanwhile, and end with an error
         where partitions were given up: they would take the readers of these back. Positions in
-        topics that turn out to be deleted are left out; other offsets in them are refused.
+        topics that turn out to be deleted are left out; other offsets in them are refused. Returns
+        what was not left out.
         """
         owned = self._subscriptions.assigned.keys() & offsets.keys()
         failures = 0
@@ -264,7 +265,7 @@ class ConsumerCoordinator:
                     commit = self._commit_as(number, offsets, deadline)
                     scheduler = self._runtime.scheduler
                     await ended_by(deadline, scheduler, commit, "the commit was not answered")
-                    return
+                    break
                 except KafkaError as error:
                     # A topic that does not exist may be created meanwhile: as another one.
                     may_succeed = may_pass(error) or self._joins_again(error, before)
@@ -280,6 +281,9 @@ class ConsumerCoordinator:
                 offsets = self._not_overtaken(number, offsets)
                 if owned & offsets.keys() - self._subscriptions.assigned.keys():
                     raise commit_failed()
+            else:
+                self.commit_error = None  # nothing is left that could be refused
+        return offsets
 
     async def _in_present_topics(self, offsets: Offsets, deadline: Deadline) -> Offsets:
         """The offsets without those in topics that were deleted, as newer metadata say.

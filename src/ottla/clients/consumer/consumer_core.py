@@ -326,8 +326,8 @@ class ConsumerCore:
         """Commit and wait; by default the positions."""
         are_positions = offsets is None
         wanted = self.positions() if offsets is None else self.subscriptions.with_ids(offsets)
-        await self._group().commit(wanted, deadline, are_positions=are_positions)
-        self.interceptors.on_commit(wanted)
+        done = await self._group().commit(wanted, deadline, are_positions=are_positions)
+        self.interceptors.on_commit(done)
 
     def begin_commit(self, offsets: Offsets, on_commit: OnCommit | None) -> None:
         """Commit in the background, once; `on_commit(offsets, error)` is called at the end."""
@@ -365,8 +365,8 @@ class ConsumerCore:
         membership = self._polled_as if self.subscriptions.is_by_group else NO_MEMBERSHIP
         if membership == NO_MEMBERSHIP and self.subscriptions.is_by_group:
             membership = group.member.membership
-        given = self.subscriptions.given_ids()
-        return ConsumerGroupMetadata(group.link.group_id, membership, given)
+        topics = self.subscriptions.known_topics()
+        return ConsumerGroupMetadata(group.link.group_id, membership, topics)
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
         """The high watermark as of the last fetch; None before the first one."""

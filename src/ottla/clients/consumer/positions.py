@@ -70,6 +70,11 @@ class Positions:
         if not states:
             return
         committed = {}
+        topics = {state.topic_partition.topic for state in states}
+        if self._link is not None:
+            first = Deadline(self._runtime.clock, self._config.retry_backoff_ms)
+            await self._metadata.hear_of(topics, first)
+        unheard = {name for name in topics if self._metadata.cluster.topic_id(name) is None}
         topic_ids = self._topic_ids(states)
         generations = {state: state.generation for state in states}
         if self._link is not None:
@@ -83,15 +88,22 @@ class Positions:
                 require_stable=self._isolation is IsolationLevel.READ_COMMITTED,
                 topic_ids=topic_ids,
             )
+        late: KafkaError | None = None
         for state, generation in generations.items():
             if not self._subscriptions.is_current(state, generation):
                 continue
             offset = committed.get(state.topic_partition)
-            if offset is not None:
+            if offset is not None and state.topic_partition.topic in unheard:
+                # In which topic of the name? It may be deleted, and the next one not be there yet.
+                text = f"topic {state.topic_partition.topic} is not in the metadata"
+                late = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+            elif offset is not None:
                 state.seek(offset.offset, offset.leader_epoch)
                 state.topic_id = topic_ids.get(state.topic_partition.topic, NO_UUID)
             else:
                 self._request_reset(state)
+        if late is not None:
+            raise late
 
     def _topic_ids(self, states: Sequence[TopicPartitionState]) -> dict[str, UUID]:
         """The ids of their topics, as far as the metadata have them.

@@ -6,9 +6,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
-from uuid import UUID
 
-from ottla.clients.topic_offsets import OffsetAndMetadata, OffsetSpec
+from ottla.clients.topic_offsets import KnownTopics, OffsetAndMetadata, OffsetSpec
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.topic_name import validate_topic_name
 from ottla.structs import NO_EPOCH, NO_REPLICA, NO_UUID, TopicPartition
@@ -111,10 +110,10 @@ class SubscriptionState:
         """The offsets to commit, those of assigned partitions with the ids of their topics."""
         found = dict(offsets)
         for partition in self.assigned.keys() & offsets.keys():
-            if found[partition].topic_id == NO_UUID:
-                state = self.assigned[partition]
-                topic_id = state.topic_id if state.given_id == NO_UUID else state.given_id
-                found[partition] = found[partition]._replace(topic_id=topic_id)
+            offset = found[partition]
+            if offset.topic_id == NO_UUID:
+                topic_id = self.assigned[partition].topics.of(offset.offset)
+                found[partition] = offset._replace(topic_id=topic_id)
         return found
 
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int) -> None:
@@ -123,10 +122,10 @@ class SubscriptionState:
         state.seek(offset, leader_epoch)
         state.given_id = NO_UUID
 
-    def given_ids(self) -> dict[TopicPartition, UUID]:
-        """The ids of the topics of the records that the application was given last."""
-        states = self.assigned.items()
-        return {partition: each.given_id for partition, each in states if each.given_id != NO_UUID}
+    def known_topics(self) -> dict[TopicPartition, KnownTopics]:
+        """The topics in which the application may have read, of each partition with an id."""
+        known = {partition: state.topics for partition, state in self.assigned.items()}
+        return {partition: topics for partition, topics in known.items() if topics.are_known}
 
     def _become(self, type: SubscriptionType) -> None:
         if self.type not in (SubscriptionType.NONE, type):
@@ -293,7 +292,12 @@ class TopicPartitionState:
         self.outdated_since_ms = None
 
     def rewind(self, offset: int) -> None:
-        """Read again what was given, from `offset` on: of that topic, and not of its successor."""
+        """Read again what was given, from `offset` on: of that topic, and not of its successor.
+
+        Where the position is in the next topic of the name by now, it stays there.
+        """
+        if self.topics.have_changed:
+            return
         topic_id = self.topic_id if self.given_id == NO_UUID else self.given_id
         self.seek(offset)
         self.topic_id = topic_id
@@ -301,6 +305,10 @@ class TopicPartitionState:
     def to_commit(self, offset: int) -> OffsetAndMetadata:
         """An offset that the application has read to, in this topic and leader epoch."""
         return OffsetAndMetadata(offset, leader_epoch=self.leader_epoch, topic_id=self.topic_id)
+
+    @property
+    def topics(self) -> KnownTopics:
+        return KnownTopics(self.given_id, self.topic_id, self.position)
 
     def validate(self, leader_epoch: int) -> None:
         """The leader of this epoch has the records before `fetch_offset`."""

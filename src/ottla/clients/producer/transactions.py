@@ -12,10 +12,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
-from uuid import UUID
 
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings, retry_backoff
-from ottla.clients.committed_offsets import ConsumerGroupMetadata
+from ottla.clients.committed_offsets import (
+    ConsumerGroupMetadata,
+    GroupMembership,
+    by_kind_of_topic,
+)
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient, check_code
@@ -64,6 +67,8 @@ LEVEL_WITH_BUMP = 2
 FIRST_END_WITH_BUMP = 5
 FIRST_VERSION_WITH_EPOCH = 3  # of InitProducerId (KIP-360)
 FIRST_VERSION_WITH_MEMBER = 3  # of TxnOffsetCommit (KIP-447)
+# A coordinator hears of a new topic in less; a topic that is unknown for longer was deleted.
+UNKNOWN_TOPIC_LIMIT_MS = 5000
 # Longest pause while the markers of the previous transaction are being written.
 MARKERS_BACKOFF_MS = 20
 
@@ -452,41 +457,63 @@ class TransactionRequests:
         *,
         adds: bool = False,
     ) -> None:
-        """Send the offsets to the group's coordinator, which keeps them until the end."""
-        generation, member_id, instance_id = group.membership
-        request = TxnOffsetCommitRequest(
+        """Send the offsets to the group's coordinator, which keeps them until the end.
+
+        Those that have the ids of their topics, and those that have none, are two requests.
+        """
+        unknown = Deadline(self._runtime.clock, UNKNOWN_TOPIC_LIMIT_MS)
+
+        async def attempt(node_id: int) -> None:
+            connection = await self._client.ready(node_id)
+            low, high = _offset_commit_versions(group.membership, adds=adds)
+            newest = connection.version_of(TxnOffsetCommitRequest, low, high)
+            are_ids_known = newest >= OFFSET_COMMIT_BY_ID_VERSION
+            for part in by_kind_of_topic(wanted, are_ids_known=are_ids_known):
+                request = self._offset_commit(identity, group, part)
+                if low >= FIRST_VERSION_WITH_MEMBER:
+                    _name_member(request, group.membership)
+                names = {topic.topic_id: topic.name for topic in request.topics}
+                by_name = OFFSET_COMMIT_BY_ID_VERSION - 1
+                version = min(newest, by_name) if NO_UUID in names else newest
+                response = await self._client.send_on(connection, request, version)
+                self._check_all(
+                    {
+                        f"{result.name or names[result.topic_id]}-{p.partition_index}": p.error_code
+                        for result in response.topics
+                        for p in result.partitions
+                    },
+                    f"group {group.group_id} cannot have the offset",
+                )
+
+        async def attempt_for_present_topics(node_id: int) -> None:
+            try:
+                await attempt(node_id)
+            except KafkaError as error:
+                if error.error is ErrorCode.UNKNOWN_TOPIC_ID and unknown.has_passed:
+                    text = f"{error.message} The topic of the offset was deleted."
+                    raise KafkaError(ErrorCode.TRANSACTION_ABORTABLE, text) from error
+                raise
+
+        wanted = _with_ids(offsets, group)
+
+        if group.group_id not in self._groups:
+            self._groups[group.group_id] = self._link_to(group.group_id, KEY_TYPE_GROUP)
+        link = self._groups[group.group_id]
+        await self._persist(link, attempt_for_present_topics, deadline)
+
+    def _offset_commit(
+        self,
+        identity: ProducerIdentity,
+        group: ConsumerGroupMetadata,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    ) -> TxnOffsetCommitRequest:
+        return TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=group.group_id,
             producer_id=identity.producer_id,
             producer_epoch=identity.producer_epoch,
-            topics=_offsets_by_topic(offsets, _topic_ids(offsets, group)),
+            topics=_offsets_by_topic(offsets),
         )
-        is_member = bool(member_id) or instance_id is not None
-        names = {topic.topic_id: topic.name for topic in request.topics}
-        low, high = _offset_commit_versions(
-            is_member=is_member, adds=adds, has_ids=NO_UUID not in names
-        )
-        if low >= FIRST_VERSION_WITH_MEMBER:
-            request.generation_id = generation
-            request.member_id = member_id
-            request.group_instance_id = instance_id
-
-        async def attempt(node_id: int) -> None:
-            connection = await self._client.ready(node_id)
-            version = connection.version_of(TxnOffsetCommitRequest, low, high)
-            response = await self._client.send_on(connection, request, version)
-            self._check_all(
-                {
-                    f"{result.name or names[result.topic_id]}-{p.partition_index}": p.error_code
-                    for result in response.topics
-                    for p in result.partitions
-                },
-                f"group {group.group_id} cannot have the offset",
-            )
-
-        if group.group_id not in self._groups:
-            self._groups[group.group_id] = self._link_to(group.group_id, KEY_TYPE_GROUP)
-        await self._persist(self._groups[group.group_id], attempt, deadline)
 
     async def end(
         self, identity: ProducerIdentity, commit: bool, deadline: Deadline, *, bumps: bool = False
@@ -559,28 +586,37 @@ class TransactionRequests:
             self._check(code, f"{what} {name}")
 
 
-def _offset_commit_versions(*, is_member: bool, adds: bool, has_ids: bool) -> tuple[int, int]:
+def _offset_commit_versions(membership: GroupMembership, *, adds: bool) -> tuple[int, int]:
     """The lowest and highest version of TxnOffsetCommit that fit the request."""
-    adding = OFFSET_COMMIT_THAT_ADDS_VERSION
     if adds:
-        return adding, OFFSET_COMMIT_BY_ID_VERSION if has_ids else adding
-    return FIRST_VERSION_WITH_MEMBER if is_member else 0, adding - 1
+        return OFFSET_COMMIT_THAT_ADDS_VERSION, OFFSET_COMMIT_BY_ID_VERSION
+    is_member = bool(membership.member_id) or membership.instance_id is not None
+    return FIRST_VERSION_WITH_MEMBER if is_member else 0, OFFSET_COMMIT_THAT_ADDS_VERSION - 1
 
 
-def _topic_ids(
+def _name_member(request: TxnOffsetCommitRequest, membership: GroupMembership) -> None:
+    request.generation_id, request.member_id, request.group_instance_id = membership
+
+
+def _with_ids(
     offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
-) -> dict[TopicPartition, UUID]:
-    """The ids of the topics that the offsets are in: their own, or those of the consumer."""
-    own = {p: offset.topic_id for p, offset in offsets.items() if offset.topic_id != NO_UUID}
-    return {**group.topic_ids, **own}
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The offsets with the ids of the topics that they are in: their own, or the consumer's."""
+    found = dict(offsets)
+    for partition in group.topics.keys() & offsets.keys():
+        offset = found[partition]
+        if offset.topic_id == NO_UUID:
+            topic_id = group.topics[partition].of(offset.offset)
+            found[partition] = offset._replace(topic_id=topic_id)
+    return found
 
 
 def _offsets_by_topic(
-    offsets: Mapping[TopicPartition, OffsetAndMetadata], topic_ids: Mapping[TopicPartition, UUID]
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> list[TxnOffsetCommitRequestTopic]:
     topics = by_topic(
         (
-            (partition.topic, topic_ids.get(partition, NO_UUID)),
+            (partition.topic, offset.topic_id),
             TxnOffsetCommitRequestPartition(
                 partition_index=partition.partition,
                 committed_offset=offset.offset,

@@ -19,7 +19,7 @@ from ottla.clients.producer.transaction_manager import (
     StateMachine,
 )
 from ottla.clients.producer.transactions import PreparedTransaction, TransactionCompleter
-from ottla.clients.topic_offsets import OffsetAndMetadata
+from ottla.clients.topic_offsets import KnownTopics, OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.group import FindCoordinatorRequest, FindCoordinatorResponse
@@ -536,14 +536,64 @@ def test_offsets_with_the_ids_of_their_topics_are_sent_by_id(
     cluster.features["transaction.version"] = 2
     world = TransactionWorld(runtime, cluster).begun()
     offsets = {key: value._replace(topic_id=own) for key, value in OFFSETS.items()}
-    ids = {} if given == NO_UUID else dict.fromkeys(OFFSETS, given)
-    world.call("send_offsets", offsets, GROUP._replace(topic_ids=ids))
+    known = dict.fromkeys(OFFSETS, KnownTopics(given))
+    world.call("send_offsets", offsets, GROUP._replace(topics=known))
     ((request, sent),) = [
         each for each in cluster[0].requests if isinstance(each[0], TxnOffsetCommitRequest)
     ]
 
     assert sent == version
     assert {topic.topic_id for topic in request.topics} == {expected}
+
+
+@pytest.mark.parametrize(("newest", "versions"), [(6, [6, 5]), (5, [5])])
+def test_offsets_without_the_id_of_a_topic_are_sent_by_name_beside_others(
+    runtime, cluster, newest, versions
+):
+    """The others keep theirs where the coordinator knows ids."""
+    cluster.features["transaction.version"] = 2
+    cluster[0].versions[ApiKey.TXN_OFFSET_COMMIT] = (0, newest)
+    world = TransactionWorld(runtime, cluster).begun()
+    offsets = {
+        TopicPartition("pages", 0): OffsetAndMetadata(7, topic_id=UUID(int=5)),
+        TopicPartition("other", 0): OffsetAndMetadata(8),
+    }
+    world.call("send_offsets", offsets, GROUP)
+    sent = [each for each in cluster[0].requests if isinstance(each[0], TxnOffsetCommitRequest)]
+
+    assert [version for _, version in sent] == versions
+    assert [[(topic.name, topic.topic_id) for topic in request.topics] for request, _ in sent] == (
+        [[("", UUID(int=5))], [("other", NO_UUID)]]
+        if newest == 6
+        else [[("pages", NO_UUID), ("other", NO_UUID)]]
+    )
+
+
+@pytest.mark.parametrize("heard_after_ms", [0, 3000, None])
+def test_offset_in_a_topic_that_is_gone_ends_the_transaction_soon(runtime, cluster, heard_after_ms):
+    """A coordinator that has not heard of a new topic is asked again; but that does not last."""
+    cluster.features["transaction.version"] = 2
+    world = TransactionWorld(runtime, cluster).begun()
+    began_ms = runtime.clock.monotonic_ms()
+
+    def answer(request, version):
+        late_ms = runtime.clock.monotonic_ms() - began_ms
+        is_known = heard_after_ms is not None and late_ms >= heard_after_ms
+        code = 0 if is_known else ErrorCode.UNKNOWN_TOPIC_ID
+        return offsets_answer(code)(request, version)
+
+    cluster[0].on(TxnOffsetCommitRequest, answer)
+    cluster[0].on(EndTxnRequest, world.end_with_bump)
+    offsets = {key: value._replace(topic_id=UUID(int=5)) for key, value in OFFSETS.items()}
+    if heard_after_ms is None:
+        with pytest.raises(KafkaError, match="The topic of the offset was deleted") as caught:
+            world.call("send_offsets", offsets, GROUP, limit_ms=60_000)
+        assert caught.value.error is ErrorCode.TRANSACTION_ABORTABLE
+        world.call("abort")
+    else:
+        world.call("send_offsets", offsets, GROUP, limit_ms=60_000)
+
+    assert runtime.clock.monotonic_ms() - began_ms < 8000
 
 
 def test_abort_waits_for_what_is_on_the_wire_and_drops_the_rest(runtime, cluster):
