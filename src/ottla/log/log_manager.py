@@ -152,19 +152,18 @@ class Checkpoints:
         """Whether the last write of each has succeeded, as far as writes have ended."""
         return not self._unwritten
 
-    def check(self, log_dir: LogDir, checkpoint: OffsetCheckpoint | None = None) -> None:
-        """Raise the OSError that the last write of a checkpoint, or one of them, has ended with."""
+    def check(self, log_dir: LogDir, *checkpoints: OffsetCheckpoint) -> None:
+        """Raise the OSError that the last write of one of these, or of any, has ended with."""
         for path, (failed_dir, error) in self._unwritten.items():
-            if failed_dir is log_dir and (checkpoint is None or checkpoint.path == path):
+            if failed_dir is log_dir and (not checkpoints or path in {c.path for c in checkpoints}):
                 raise error
 
-    def check_for_cut(self, log: Log, checkpoint: OffsetCheckpoint) -> None:
+    def check_for_cut(self, log: Log, *checkpoints: OffsetCheckpoint) -> None:
         """Raise KafkaError where a checkpoint that a truncation needs was not written."""
         try:
-            self.check(log.log_dir, checkpoint)
+            self.check(log.log_dir, *checkpoints)
         except OSError as error:
-            what = f"writing {checkpoint.path}, to truncate {log.topic_partition}"
-            raise log.log_dir.refused(error, what) from error
+            raise log.log_dir.refused(error, f"truncating {log.topic_partition}") from error
 
     async def lower_log_start(self, log: Log) -> None:
         """Return when a truncation's lower start of a log is on disk; KafkaError if it is not."""
@@ -230,7 +229,7 @@ class LogManager:
         self._timers: list[Timer | PeriodicWork] = []
         self.checkpoints = Checkpoints(runtime, self._logs_by_dir, self._logs_to_come)
         self._to_lower: list[tuple[Log, int]] = []
-        self._lowering: asyncio.Task[None] | None = None
+        self._lowering: asyncio.Task[None]  # the last write before cuts, once there is one
         self._loader = LogLoader(runtime, broker_config, topic_configs)
         self.attached: list[LogAttachment] = []
         self._has_deleted = False
@@ -535,8 +534,8 @@ class LogManager:
     ) -> None:
         """Drop everything of a log from an offset on.
 
-        First the recovery point is lowered on disk: after a loss of power, a later one would cover
-        unflushed batches that were written in the place of the dropped ones. Nothing is dropped if
+        First the recovery point is lowered on disk, and how far the log is compacted: after a loss
+        of power, later ones would cover what was written in the place of the rest. Nothing goes if
         `is_wanted` is false by then, because this replica has meanwhile become the leader. At last
         a lowered start is on disk: a later one would cost the batches before it at the next start.
         """
@@ -564,19 +563,22 @@ class LogManager:
         if not self._to_lower:
             self._lowering = self.runtime.scheduler.spawn(self._write_lowered(), "lower recovery")
         self._to_lower.append((log, offset))
-        assert self._lowering is not None
         # Shielded: cancelling one truncation must not end a write that others wait for.
         await asyncio.shield(self._lowering)
-        self.checkpoints.check_for_cut(log, log.log_dir.recovery_points)
+        needed = log.log_dir.recovery_points, log.log_dir.cleaned_offsets
+        self.checkpoints.check_for_cut(log, *needed)
 
     async def _write_lowered(self) -> None:
         """Write one checkpoint for all logs that will be cut in this turn of the loop."""
         lowered, self._to_lower = self._to_lower, []
         for log, offset in lowered:
             log.flusher.truncate(offset)
+            log.cleaned_offset = min(log.cleaned_offset, offset)
         self.checkpoints.write_recovery_points()
-        checkpoints = dict.fromkeys(log.log_dir.recovery_points.path for log, _ in lowered)
-        await self.checkpoints.written(checkpoints)
+        self.checkpoints.write_cleaned_offsets()
+        dirs = dict.fromkeys(log.log_dir for log, _ in lowered)
+        files = [file for each in dirs for file in (each.recovery_points, each.cleaned_offsets)]
+        await self.checkpoints.written([file.path for file in files])
 
     def remove_later(self, path: str) -> None:
         """Finish a deletion that was under way when the broker stopped, or was refused."""

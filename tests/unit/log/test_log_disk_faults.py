@@ -484,18 +484,30 @@ def test_partitions_of_other_directories_do_not_notice():
     check_it_goes_on(other, "rename")
 
 
-def test_log_is_not_cut_before_its_recovery_point_is_lowered_on_the_disk():
-    """After a power failure a later one would cover what was written in the place of the end."""
+@pytest.mark.parametrize("end", [9, 0])
+@pytest.mark.parametrize("name", ["recovery-point", "cleaner-offset"])
+def test_log_is_not_cut_before_its_checkpoints_are_lowered_on_the_disk(name, end):
+    """After a power failure later ones would cover what was written in the place of the rest.
+
+    A gap in what is compacted is none: lost batches would be taken for compacted ones.
+    """
     world = begin()
     log = world.log()
-    world.disk.fail("replace", "*recovery-point*", error=errno.ENOSPC)
-    with pytest.raises(KafkaError, match=r"writing .*recovery-point.*truncate"):
-        world.runtime.scheduler.run(world.manager.truncate(log, 9))
+    log.cleaned_offset = 20
+    world.manager.checkpoints.write_all()
+    world.runtime.scheduler.run(world.manager.checkpoints.written())
+    assert log.log_dir.cleaned_offsets.read() == {PARTITION: 20}
+    world.disk.fail("replace", f"*{name}*", error=errno.ENOSPC)
+    with pytest.raises(KafkaError, match=rf"truncating .*{name}"):
+        world.runtime.scheduler.run(world.manager.truncate(log, end))
     assert (log.log_end_offset, log.log_dir.is_offline) == (24, False)
 
-    world.runtime.scheduler.run(world.manager.truncate(log, 9))
-    assert log.log_end_offset == 9
-    assert log.log_dir.recovery_points.read()[PARTITION] <= 9
+    world.runtime.scheduler.run(world.manager.truncate(log, end, lambda: False))
+    assert log.log_end_offset == 24
+    assert log.log_dir.recovery_points.read()[PARTITION] <= end
+    assert log.log_dir.cleaned_offsets.read().get(PARTITION, 0) == end
+    world.runtime.scheduler.run(world.manager.truncate(log, end))
+    assert log.log_end_offset == end
 
 
 def test_deletion_is_not_noted_before_the_checkpoints_are_written():
