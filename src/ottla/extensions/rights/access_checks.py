@@ -56,7 +56,6 @@ from ottla.protocol.metadata import (
 from ottla.protocol.offsets import (
     FETCH_ERROR_VERSION,
     FETCH_GROUPS_VERSION,
-    TOPIC_IDS_VERSION,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetDeleteRequest,
@@ -74,7 +73,6 @@ from ottla.protocol.topics import (
 )
 from ottla.protocol.transactions import (
     FROM_BROKERS_VERSION,
-    OFFSET_COMMIT_BY_ID_VERSION,
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -84,7 +82,6 @@ from ottla.protocol.transactions import (
     TxnOffsetCommitResponse,
     WriteTxnMarkersRequest,
 )
-from ottla.protocol.types import UNLIMITED
 from ottla.record.record import TRANSACTIONAL_FLAG
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, MAGIC_POSITION
 from ottla.runtime.scheduler import Work, at_once
@@ -102,7 +99,7 @@ from ottla.server.apis import Apis
 from ottla.server.brokers_only import is_follower
 from ottla.server.handlers.added_topics import check_topics
 from ottla.server.handlers.metadata import is_too_old_for_ids
-from ottla.server.handlers.named_topics import UNRESOLVED, name_topics
+from ottla.server.handlers.named_topics import FIRST_VERSIONS, UNRESOLVED, has_ids, name_topics
 from ottla.structs import NO_UUID
 
 if TYPE_CHECKING:
@@ -333,17 +330,17 @@ def check_offset_commit(asking: Asking, body: OffsetCommitRequest) -> Outcome:
         return OffsetCommitResponse(
             topics=[denials.not_committed(t, GROUP_DENIED) for t in body.topics]
         )
-    is_allowed = _may(asking, READ, TOPIC_IDS_VERSION)
+    is_allowed = _may_by_id(asking, READ)
     return keep(asking, body, "topics", "topics", is_allowed, denials.not_committed)
 
 
-def _may(
-    asking: Asking, operation: AclOperation, ids_version: int = UNLIMITED
-) -> Callable[[Any], bool]:
-    """Asks for a topic; from `ids_version` on the handler refuses those whose id is unknown."""
-    has_ids = asking.context.api_version >= ids_version
-    unknown = UNRESOLVED if has_ids else None
-    return lambda topic: topic.name == unknown or asking.may(operation, TOPIC, topic.name)
+def _may(asking: Asking, operation: AclOperation) -> Callable[[Any], bool]:
+    return lambda topic: asking.may(operation, TOPIC, topic.name)
+
+
+def _may_by_id(asking: Asking, operation: AclOperation) -> Callable[[Any], bool]:
+    """The same where topics may be given by ids: the handler refuses those that are unknown."""
+    return lambda topic: topic.name == UNRESOLVED or asking.may(operation, TOPIC, topic.name)
 
 
 def check_offset_fetch(asking: Asking, body: OffsetFetchRequest) -> Outcome:
@@ -378,7 +375,7 @@ def _check_groups_fetched(asking: Asking, body: OffsetFetchRequest) -> Outcome:
             lines[group.group_id] = list(map(denials.not_fetched_of_group, denied))
         return True
 
-    is_topic_allowed = _may(asking, DESCRIBE, TOPIC_IDS_VERSION)
+    is_topic_allowed = _may_by_id(asking, DESCRIBE)
     lines: dict[str, list[OffsetFetchResponseTopics]] = {}
     filtered: set[str] = set()
 
@@ -544,7 +541,7 @@ def check_txn_offset_commit(asking: Asking, body: TxnOffsetCommitRequest) -> Out
     if error:
         topics = [denials.not_committed_in_txn(topic, error) for topic in body.topics]
         return TxnOffsetCommitResponse(topics=topics)
-    is_allowed = _may(asking, READ, OFFSET_COMMIT_BY_ID_VERSION)
+    is_allowed = _may_by_id(asking, READ)
     return keep(asking, body, "topics", "topics", is_allowed, denials.not_committed_in_txn)
 
 
@@ -721,13 +718,14 @@ class TopicChecks:
 
         asking.amend(change)
 
-    def with_names(self, check: Check) -> Check:
-        """The same check of requests that may give topics by their ids."""
+    def with_names(self, key: ApiKey) -> Check:
+        """The check of requests that may give topics by their ids."""
 
         def check_named(asking: Asking, body: Any) -> Outcome:
-            for owner in body.groups if isinstance(body, OffsetFetchRequest) else (body,):
-                name_topics(owner.topics or (), self.cache.topic_name)
-            return check(asking, body)
+            if has_ids(asking.context, key):
+                for owner in body.groups if isinstance(body, OffsetFetchRequest) else (body,):
+                    name_topics(owner.topics or (), self.cache.topic_name)
+            return CHECKS[key](asking, body)
 
         return check_named
 
@@ -893,8 +891,6 @@ CHECKS: Final[Mapping[ApiKey, Check]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: check_consumer_groups,
 }
 """What each API asks for; `TopicChecks` has the rest."""
-BY_ID: Final = (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.TXN_OFFSET_COMMIT)
-"""Requests with the ids of topics in their newest versions."""
 
 
 def checks(cache: MetadataCache, auto_create: bool) -> Mapping[ApiKey, Check]:
@@ -902,7 +898,7 @@ def checks(cache: MetadataCache, auto_create: bool) -> Mapping[ApiKey, Check]:
     topics = TopicChecks(cache, auto_create)
     return {
         **CHECKS,
-        **{key: topics.with_names(CHECKS[key]) for key in BY_ID},
+        **{key: topics.with_names(key) for key in FIRST_VERSIONS},
         ApiKey.METADATA: topics.check_metadata,
         ApiKey.DELETE_TOPICS: topics.check_delete_topics,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: topics.check_describe_topic_partitions,

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from ottla.errors import ErrorCode
-from ottla.structs import NO_UUID
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.offsets import TOPIC_IDS_VERSION
+from ottla.protocol.transactions import OFFSET_COMMIT_BY_ID_VERSION
+
+if TYPE_CHECKING:
+    from ottla.network.request_context import RequestContext
 
 TopicName = Callable[[UUID], str | None]
 
-UNRESOLVED: Final = ""
+UNRESOLVED: Final = "?"
 """The name, which none can have, of a topic whose id this broker does not know."""
+FIRST_VERSIONS: Final[Mapping[ApiKey, int]] = {
+    ApiKey.OFFSET_COMMIT: TOPIC_IDS_VERSION,
+    ApiKey.OFFSET_FETCH: TOPIC_IDS_VERSION,
+    ApiKey.TXN_OFFSET_COMMIT: OFFSET_COMMIT_BY_ID_VERSION,
+}
+"""The first version of each request that has ids in the place of names."""
+
+
+def has_ids(context: RequestContext, key: ApiKey) -> bool:
+    """Whether the request gives its topics by their ids."""
+    return context.api_version >= FIRST_VERSIONS[key]
 
 
 def name_topics(topics: Iterable[Any], topic_name: TopicName) -> None:
-    """Put its name beside the id of each topic; `topic_name` gives None if there is none."""
+    """Put its name beside the id of each topic; `topic_name` gives None if there is none.
+
+    A topic that was named before keeps that name, also UNRESOLVED: rights were checked by it.
+    """
     for topic in topics:
-        if topic.topic_id != NO_UUID:
-            topic.name = topic_name(topic.topic_id) or UNRESOLVED
+        topic.name = topic.name or topic_name(topic.topic_id) or UNRESOLVED
 
 
 def unknown_error(name: str, *, has_ids: bool) -> ErrorCode:

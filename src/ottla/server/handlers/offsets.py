@@ -26,7 +26,6 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.offsets import (
     FETCH_ERROR_VERSION,
     FETCH_GROUPS_VERSION,
-    TOPIC_IDS_VERSION,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitResponse,
@@ -51,6 +50,7 @@ from ottla.server.api import Answer, Handler, begin
 from ottla.server.handlers.named_topics import (
     UNRESOLVED,
     TopicName,
+    has_ids,
     name_topics,
     unknown_error,
 )
@@ -109,14 +109,15 @@ class OffsetHandlers:
     ) -> Coroutine[Any, Any, OffsetCommitResponse] | None:
         unknown: dict[TopicPartition, ErrorCode] = {}
         offsets: dict[TopicPartition, CommittedOffset] = {}
-        has_ids = context.api_version >= TOPIC_IDS_VERSION
-        name_topics(body.topics, self.topic_name)
+        by_id = has_ids(context, ApiKey.OFFSET_COMMIT)
+        if by_id:
+            name_topics(body.topics, self.topic_name)
         for topic in body.topics:
             for partition in topic.partitions:
                 topic_partition = TopicPartition(topic.name, partition.partition_index)
                 topic_id = self.topic_id(topic_partition)
                 if topic_id is None:
-                    unknown[topic_partition] = unknown_error(topic.name, has_ids=has_ids)
+                    unknown[topic_partition] = unknown_error(topic.name, has_ids=by_id)
                 else:
                     offsets[topic_partition] = self._offset(body, partition, topic_id)
         if context.api_version == REGISTRY_VERSION:
@@ -225,16 +226,16 @@ class OffsetHandlers:
         numbers: Iterator[int],
     ) -> Work[OffsetFetchResponseGroup]:
         asked = group.topics or []
-        name_topics(asked, self.topic_name)
-        has_ids = context.api_version >= TOPIC_IDS_VERSION
-        if has_ids and asked:
+        by_id = has_ids(context, ApiKey.OFFSET_FETCH)
+        if by_id and asked:
+            name_topics(asked, self.topic_name)
             group.topics = [topic for topic in asked if topic.name != UNRESOLVED]
         reader = Committer(group.member_id or UNKNOWN_MEMBER_ID, group.member_epoch)
         error, found = yield from self._fetch(
             group, require_stable, OffsetFetchResponseTopics, numbers, reader
         )
         topics = list(found.values())
-        if has_ids and not error:
+        if by_id and not error:
             topics = self._with_ids(topics, asked)
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error, topics=topics)
 

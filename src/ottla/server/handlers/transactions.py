@@ -29,7 +29,6 @@ from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.transactions import (
     FROM_BROKERS_VERSION,
-    OFFSET_COMMIT_BY_ID_VERSION,
     OFFSET_COMMIT_THAT_ADDS_VERSION,
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -56,7 +55,13 @@ from ottla.protocol.transactions import (
 from ottla.runtime import Clock
 from ottla.server.api import Handler
 from ottla.server.handlers.added_topics import check_topics
-from ottla.server.handlers.named_topics import UNRESOLVED, TopicName, name_topics, unknown_error
+from ottla.server.handlers.named_topics import (
+    UNRESOLVED,
+    TopicName,
+    has_ids,
+    name_topics,
+    unknown_error,
+)
 from ottla.server.handlers.producer_ids import session_of
 from ottla.structs import (
     BROKER_CLIENT_ID,
@@ -288,14 +293,15 @@ class TransactionHandlers:
     ) -> None:
         offsets: dict[TopicPartition, CommittedOffset] = {}
         unknown: dict[TopicPartition, ErrorCode] = {}
-        has_ids = context.api_version >= OFFSET_COMMIT_BY_ID_VERSION
-        name_topics(body.topics, self.topic_name)
+        by_id = has_ids(context, ApiKey.TXN_OFFSET_COMMIT)
+        if by_id:
+            name_topics(body.topics, self.topic_name)
         for topic in body.topics:
             for partition in topic.partitions:
                 topic_partition = TopicPartition(topic.name, partition.partition_index)
                 topic_id = self.topic_id(topic_partition)
                 if topic_id is None:
-                    unknown[topic_partition] = unknown_error(topic.name, has_ids=has_ids)
+                    unknown[topic_partition] = unknown_error(topic.name, has_ids=by_id)
                     continue
                 offsets[topic_partition] = CommittedOffset(
                     partition.committed_offset,
@@ -328,7 +334,7 @@ class TransactionHandlers:
             body.transactional_id, body.producer_id, body.producer_epoch, session_of(context)
         )
         partition = TopicPartition(OFFSETS_TOPIC, self.groups.partition_for(body.group_id))
-        has_ids = context.api_version >= OFFSET_COMMIT_BY_ID_VERSION
+        by_id = has_ids(context, ApiKey.TXN_OFFSET_COMMIT)
 
         def on_verified(errors: Errors) -> None:
             for refusal in errors.values():
@@ -340,10 +346,10 @@ class TransactionHandlers:
                 for each, value in offsets.items()
                 if self.topic_id(each) == value.topic_id
             }
-            error = unknown_error(UNRESOLVED, has_ids=has_ids)
+            error = unknown_error(UNRESOLVED, has_ids=by_id)
             gone = dict.fromkeys(offsets.keys() - left, error)
             committer = Committer(
-                body.member_id, body.generation_id, body.group_instance_id, knows_epochs=has_ids
+                body.member_id, body.generation_id, body.group_instance_id, knows_epochs=by_id
             )
             self.groups.commit_offsets_in_transaction(
                 body.group_id,

@@ -15,8 +15,10 @@ KNOWN = UUID(int=1)
 
 
 def test_ids_are_replaced_by_names_and_names_stay():
-    """A name that came beside an id does not count; a request of names alone is left as it is."""
+    """One that was found, or not found, before stays: the check of rights was about that."""
     topics = [
+        OffsetCommitRequestTopic(topic_id=KNOWN),
+        OffsetCommitRequestTopic(topic_id=KNOWN, name=UNRESOLVED),
         OffsetCommitRequestTopic(topic_id=KNOWN, name="other"),
         OffsetCommitRequestTopic(topic_id=UUID(int=2)),
         OffsetCommitRequestTopic(topic_id=NO_UUID, name="named"),
@@ -24,7 +26,14 @@ def test_ids_are_replaced_by_names_and_names_stay():
     ]
     name_topics(topics, {KNOWN: "mine"}.get)
 
-    assert [topic.name for topic in topics] == ["mine", UNRESOLVED, "named", UNRESOLVED]
+    assert [topic.name for topic in topics] == [
+        "mine",
+        UNRESOLVED,
+        "other",
+        UNRESOLVED,
+        "named",
+        UNRESOLVED,
+    ]
 
 
 @pytest.mark.parametrize(
