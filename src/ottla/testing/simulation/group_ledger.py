@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -223,7 +224,10 @@ class GroupReader(SimulatedClient):
         self.at_work = ()
         owners = {partition: self._ledger.owner_of(partition) for partition in offsets}
         before = self.membership
+        commits = [(GROUP, partition, offset.offset) for partition, offset in offsets.items()]
+        self.history.commits |= dict.fromkeys(commits, math.inf)
         await self.core.commit(offsets, Deadline(self.process.clock, COMMIT_TIMEOUT_MS))
+        self.history.commits |= dict.fromkeys(commits, self.cluster.world.now_ms)
         # A membership may end while the answer is on its way; a retry uses the one of that time.
         newest = max(before, self.membership, key=attrgetter("generation"))
         for partition, owner in owners.items():

@@ -43,6 +43,8 @@ class History:
     may_lose: bool = False
     """Whether acknowledged records may be lost, which are then noted as `losses`."""
     losses: list[str] = field(default_factory=list)
+    commits: dict[tuple[str, TopicPartition, int], float] = field(default_factory=dict)
+    """When the last commit of a group's offset ended: infinity if that is not known (yet)."""
 
     def note_acknowledged(self, partition: TopicPartition, offset: int, value: bytes) -> None:
         if value in self.unpromised:
@@ -102,7 +104,7 @@ class Watcher:
         """Whether a replica that was not in sync may lead, and lose committed records."""
         self.flushes_late = False
         """Whether a replica in sync may lose its records, with the power of its machine."""
-        self._offsets: dict[tuple[str, TopicPartition, UUID | None], tuple[int, int]] = {}
+        self._offsets: dict[tuple[str, TopicPartition, UUID | None], tuple[int, int, int]] = {}
         """The offsets that groups have committed, each with the epoch of the coordinator."""
         self._seen: dict[Partition, tuple[int, UUID, int]] = {}
         """Each leader's state at the last look: if it has not changed, all is well."""
@@ -207,15 +209,20 @@ class Watcher:
                     continue
                 topic = coordinators.cache.topic(topic_partition.topic)
                 key = group.group_id, topic_partition, None if topic is None else topic.topic_id
-                offset, known_epoch = self._offsets.get(key, (0, 0))
+                offset, known_epoch, since_ms = self._offsets.get(key, (0, 0, 0))
                 if epoch < known_epoch:
                     continue  # a broker that does not know of its successor
-                if committed.offset < offset:
+                # A commit that was not answered may count late: the next member has read before.
+                commit = group.group_id, topic_partition, committed.offset
+                is_asked_for = self.history.commits.get(commit, -1) >= since_ms
+                if committed.offset < offset and not is_asked_for:
                     self._complain(
                         f"group {group.group_id} had committed {offset} of {topic_partition}, and "
                         f"has {committed.offset} at {host.name} in epoch {epoch}"
                     )
-                self._offsets[key] = committed.offset, epoch
+                if committed.offset != offset:
+                    since_ms = self.cluster.world.now_ms
+                self._offsets[key] = committed.offset, epoch, since_ms
 
     def _note_new_leader(self, host: Host, partition: Partition, epoch: Epoch) -> None:
         lineage, number = epoch
