@@ -128,24 +128,25 @@ class PartitionStateMachine:
     ) -> list[TopicPartition]:
         failed: list[TopicPartition] = []
         unclean: dict[str, bool] = {}
-        uncleanly: set[TopicPartition] = set()
+        uncleanly: dict[TopicPartition, int] = {}
         for topic in sorted({each.topic for each in partitions if self._lacks_isr(each)}):
             unclean[topic] = elect is elect_offline and await self._unclean_allowed(topic)
 
         def choose(partition: TopicPartition, state: LeaderAndIsr) -> LeaderAndIsr | None:
             candidates = self._candidates(partition, state)
-            uncleanly.discard(partition)
+            self.unclean_elections -= uncleanly.pop(partition, 0)  # it is chosen again
             elected = elect(candidates)
-            if elected is None and unclean.get(partition.topic):
-                elected = elect_unclean(candidates)
-                uncleanly.add(partition)
+            allowed = elected is None and unclean.get(partition.topic)
+            if allowed and (elected := elect_unclean(candidates)):
+                logger.warning("%s: broker %d leads uncleanly", partition, elected.leader)
+                uncleanly[partition] = 1
+                self.unclean_elections += 1  # before it is written: of that we may not learn
             if elected is None:
                 failed.append(partition)
             return elected
 
         for partition in await self.states.change(partitions, choose):
             self._lead(partition)
-            self.unclean_elections += partition in uncleanly
         return failed
 
     def _candidates(self, partition: TopicPartition, state: LeaderAndIsr) -> Candidates:

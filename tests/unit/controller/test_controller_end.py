@@ -230,6 +230,24 @@ def test_lost_leaders_are_counted_over_all_epochs(world, monkeypatch):
     assert [after_one, resigned, again, world.controller.unclean_elections] == [1, 1, 1, 2]
 
 
+def test_lost_leader_counts_where_the_answer_of_the_registry_does_not_come(world, monkeypatch):
+    """The election is written down, and the controller ends: nobody else knows of it."""
+    world.controller.update_config(BrokerConfig(unclean_leader_election_enable=True))
+    world.report_in_sync(T0, 0)
+    states = world.controller._active.core.partitions.states
+    change = states.change
+
+    async def end_after(partitions, choose):
+        await change(partitions, choose)
+        world.controller.resign()
+        raise SessionEndedError("the answer is lost with the session")
+
+    monkeypatch.setattr(states, "change", end_after)
+    world.kill(0)
+
+    assert world.controller.unclean_elections == 1
+
+
 def test_clean_elections_are_not_counted(world):
     """Where the next leader was in sync, nothing is lost."""
     world.controller.update_config(BrokerConfig(unclean_leader_election_enable=True))
