@@ -1,6 +1,7 @@
 """Producers with librdkafka's rules: a pipeline for each partition, and an epoch of their own.
 
-    up to five requests of a partition are in flight, in order
+    up to five requests of a partition are in flight, in order, and none is the sixth behind one
+                                    that is not acknowledged
     a retriable error               nothing more is sent there until all of them are answered; then,
                                     the unacknowledged ones in order
     OUT_OF_ORDER_SEQUENCE_NUMBER    the same in all partitions; then the epoch is raised, and in
@@ -10,6 +11,10 @@
 (rdkafka_request.c, rd_kafka_handle_Produce_error; rdkafka_idempotence.c, drain.) A broker that does
 not know the new epoch cannot recognise batches that it appended under the old one: after an epoch
 was raised, records are there twice. So a leader change must not look like a lost record.
+
+librdkafka counts requests in flight alone. Where the first of them is refused and the others are
+not, five more may follow before it is sent again: a broker, which remembers five as Kafka's does,
+may have forgotten it by then.
 """
 
 from __future__ import annotations
@@ -97,13 +102,19 @@ class SendQueue:
 
     topic_partition: TopicPartition
     queue: deque[tuple[int, bytes]] = field(default_factory=deque)
-    in_flight: int = 0
+    in_flight: set[int] = field(default_factory=set)
     epoch: int = NO_EPOCH
     base_number: int = 0
     next_acknowledged: int = 0
     leader: int = NO_LEADER
     is_draining: bool = False
     retry_at_ms: int = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the broker still remembers the oldest one in flight if the next one follows."""
+        number = self.queue[0][0]
+        return number - min(self.in_flight, default=number) < MAX_IN_FLIGHT
 
     def put_back(self, number: int, value: bytes) -> None:
         """Queue a record that was not acknowledged again, in the order of the numbers."""
@@ -199,7 +210,8 @@ class PipelinedWriter(SimulatedClient):
             pipeline.base_number = pipeline.queue[0][0]
         # A broker takes any number as the first one of a producer, so that one comes alone.
         is_first = self._first_sequence and not pipeline.next_acknowledged
-        while pipeline.queue and pipeline.in_flight < (1 if is_first else MAX_IN_FLIGHT):
+        most = 1 if is_first else MAX_IN_FLIGHT
+        while pipeline.queue and len(pipeline.in_flight) < most and pipeline.has_room:
             self._send(pipeline, connection, *pipeline.queue.popleft())
 
     def _connection(self, leader: int) -> NodeConnection | None:
@@ -229,7 +241,7 @@ class PipelinedWriter(SimulatedClient):
             timeout_ms=REQUEST_TIMEOUT_MS,
             topic_data=[TopicProduceData(name=topic, partition_data=data)],
         )
-        pipeline.in_flight += 1
+        pipeline.in_flight.add(number)
         version = connection.version_of(ProduceRequest)
         future = self._client.send_on(connection, request, version)
         future.add_done_callback(partial(self._on_answer, pipeline, number, value, sequence))
@@ -248,7 +260,7 @@ class PipelinedWriter(SimulatedClient):
     ) -> None:
         if future.cancelled():
             return  # the world is over
-        pipeline.in_flight -= 1
+        pipeline.in_flight.remove(number)
         error = future.exception()
         if error is None:
             answer = future.result().responses[0].partition_responses[0]
