@@ -70,13 +70,13 @@ class Positions:
         if not states:
             return
         committed = {}
+        generations = {state: state.generation for state in states}  # before the first wait
         topics = {state.topic_partition.topic for state in states}
         if self._link is not None:
             first = Deadline(self._runtime.clock, self._config.retry_backoff_ms)
             await self._metadata.hear_of(topics, first)
         unheard = {name for name in topics if self._metadata.cluster.topic_id(name) is None}
         topic_ids = self._topic_ids(states)
-        generations = {state: state.generation for state in states}
         if self._link is not None:
             deadline = Deadline(self._runtime.clock, self._config.default_api_timeout_ms)
             coordinator = await self._link.node_id(deadline)
@@ -128,13 +128,13 @@ class Positions:
     async def _reset(self, states: Sequence[TopicPartitionState]) -> None:
         if not states:
             return
+        generations = {state: state.generation for state in states}  # before the first wait
         topics = {state.topic_partition.topic for state in states}
         deadline = Deadline(self._runtime.clock, self._config.default_api_timeout_ms)
         first = Deadline(self._runtime.clock, self._config.retry_backoff_ms)
         await self._metadata.hear_of(topics, first)
         await self._metadata.ask_again(topics, deadline)
         topic_ids = self._topic_ids(states)
-        generations = {state: state.generation for state in states}
         timestamps = {state.topic_partition: state.reset_to or 0 for state in states}
         found = await list_offsets(self._client, self._metadata, timestamps, self._isolation)
         failure: KafkaError | None = None

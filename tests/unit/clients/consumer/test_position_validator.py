@@ -781,6 +781,32 @@ def test_committed_offset_is_looked_up_in_the_topic_that_is_there(runtime, clust
     assert found == ["new 1", "new 2"]
 
 
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_seek_while_the_position_is_looked_for_stays(runtime, cluster, monkeypatch, is_committed):
+    """The search waits for metadata first: what it then finds is for nobody."""
+    world = RecreatedWorld(runtime, cluster, group_id="g")
+    world.write("0")
+    world.write("1")
+    world.write("2")
+    if is_committed:
+        world.committed[PARTITION] = 1
+    world.assign(0)
+    hear_of = world.core.metadata.hear_of
+
+    async def hear_late(topics, deadline):
+        await hear_of(topics, deadline)
+        if world.core.subscriptions.state(PARTITION).reset_to is not None or is_committed:
+            world.core.seek(PARTITION, 2)
+
+    monkeypatch.setattr(world.core.metadata, "hear_of", hear_late)
+
+    found = []
+    for _ in range(10):
+        found += world.values(200)
+
+    assert found == ["2"]
+
+
 def test_coordinator_without_ids_gets_names(runtime, cluster):
     """As before Kafka 4.2."""
     for broker in cluster.brokers.values():
