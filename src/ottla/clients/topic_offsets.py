@@ -142,6 +142,19 @@ class KnownTopics(NamedTuple):
         return self.have_changed and offset == self.position
 
 
+def with_ids(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    topics: Mapping[TopicPartition, KnownTopics],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The offsets to commit with the ids of their topics: their own, or those that are known."""
+    found = dict(offsets)
+    for partition in topics.keys() & offsets.keys():
+        offset = found[partition]
+        if offset.topic_id == NO_UUID:
+            found[partition] = offset._replace(topic_id=topics[partition].of(offset.offset))
+    return found
+
+
 class ListOffsetsResult(NamedTuple):
     """The offset found for a timestamp, and its record's own timestamp; -1 if there is none."""
 

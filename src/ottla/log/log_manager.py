@@ -476,10 +476,10 @@ class LogManager:
         self._tell_removal(topic_partition)
         stray = log.log_dir.file(stray_dir_name(topic_partition, self.unique_name()))
         logger.warning(
-            "%s is of topic id %s, and the topic has %s now; it is kept as %s",
+            "%s is of topic id %s, which is %s now; it is kept as %s",
             log.dir,
             log.topic_id,
-            topic_id,
+            topic_id or "deleted",
             stray,
         )
         log.delete(stray, is_kept=True)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from ottla.clients.topic_offsets import KnownTopics, OffsetAndMetadata, OffsetSpec
+from ottla.clients.topic_offsets import KnownTopics, OffsetAndMetadata, OffsetSpec, with_ids
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.topic_name import validate_topic_name
 from ottla.structs import NO_EPOCH, NO_REPLICA, NO_UUID, TopicPartition
@@ -104,23 +104,17 @@ class SubscriptionState:
     def has_all_positions(self) -> bool:
         return all(state.position is not None for state in self.assigned.values())
 
-    def with_ids(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The offsets to commit, those of assigned partitions with the ids of their topics."""
-        found = dict(offsets)
-        for partition in self.assigned.keys() & offsets.keys():
-            offset = found[partition]
-            if offset.topic_id == NO_UUID:
-                topic_id = self.assigned[partition].topics.of(offset.offset)
-                found[partition] = offset._replace(topic_id=topic_id)
-        return found
-
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int) -> None:
         """Continue where the application says, whatever it was given before."""
         state = self.state(partition)
         state.seek(offset, leader_epoch)
         state.given_id = NO_UUID
+
+    def with_ids(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets to commit, those of assigned partitions with the ids of their topics."""
+        return with_ids(offsets, self.known_topics())
 
     def known_topics(self) -> dict[TopicPartition, KnownTopics]:
         """The topics in which the application may have read, of each partition with an id."""

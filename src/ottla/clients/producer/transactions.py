@@ -29,7 +29,7 @@ from ottla.clients.producer.transaction_manager import (
     StateMachine,
     TransactionManager,
 )
-from ottla.clients.topic_offsets import OffsetAndMetadata
+from ottla.clients.topic_offsets import OffsetAndMetadata, with_ids
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.protocol.group import KEY_TYPE_GROUP, KEY_TYPE_TRANSACTION
@@ -461,6 +461,7 @@ class TransactionRequests:
 
         Those that have the ids of their topics, and those that have none, are two requests.
         """
+        wanted = with_ids(offsets, group.topics)
         unknown = Deadline(self._runtime.clock, UNKNOWN_TOPIC_LIMIT_MS)
 
         async def attempt(node_id: int) -> None:
@@ -493,8 +494,6 @@ class TransactionRequests:
                     text = f"{error.message} The topic of the offset was deleted."
                     raise KafkaError(ErrorCode.TRANSACTION_ABORTABLE, text) from error
                 raise
-
-        wanted = _with_ids(offsets, group)
 
         if group.group_id not in self._groups:
             self._groups[group.group_id] = self._link_to(group.group_id, KEY_TYPE_GROUP)
@@ -596,19 +595,6 @@ def _offset_commit_versions(membership: GroupMembership, *, adds: bool) -> tuple
 
 def _name_member(request: TxnOffsetCommitRequest, membership: GroupMembership) -> None:
     request.generation_id, request.member_id, request.group_instance_id = membership
-
-
-def _with_ids(
-    offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The offsets with the ids of the topics that they are in: their own, or the consumer's."""
-    found = dict(offsets)
-    for partition in group.topics.keys() & offsets.keys():
-        offset = found[partition]
-        if offset.topic_id == NO_UUID:
-            topic_id = group.topics[partition].of(offset.offset)
-            found[partition] = offset._replace(topic_id=topic_id)
-    return found
 
 
 def _offsets_by_topic(

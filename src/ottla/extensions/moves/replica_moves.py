@@ -159,8 +159,8 @@ class ReplicaMoves(LogAttachment):
             unusable = {each.log_dir.path: each.unusable.keys() for each in contents}
             for log in self._logs.all_logs():
                 self._check_successor(log, unusable)
-        if len(self._logs.live_dirs) == len(self._logs.dirs):
-            self._unmark_copies()
+            if len(self._logs.live_dirs) == len(self._logs.dirs):
+                self._unmark_copies()
         for each in contents:
             self._resume(each.log_dir, each.futures)
 
