@@ -13,11 +13,42 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from ottla.errors import ErrorCode, KafkaError, LocalProtocolError
+from ottla.errors import ErrorCode, LocalProtocolError
 from ottla.extensions.rights import denials
-from ottla.extensions.rights.asking import ERRORS, NAMES_IN_A_SLICE, Asking, Change
+from ottla.extensions.rights.asking import ERRORS, NAMES_IN_A_SLICE, Asking
+from ottla.extensions.rights.check_kinds import (
+    ALTER,
+    ALTER_CONFIGS,
+    CLUSTER_ACTION,
+    CREATE,
+    DELETE,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    GROUP,
+    READ,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+    Check,
+    Outcome,
+    adding,
+    free,
+    keep,
+    may_by_id,
+    may_on_topic,
+    of_brokers,
+    of_cluster,
+    of_configs,
+    of_group,
+    of_groups,
+    of_topics,
+    shown,
+    split,
+    split_in_slices,
+    to_cluster,
+)
 from ottla.extensions.rights.denials import (
     CLUSTER_DENIED,
     GROUP_DENIED,
@@ -28,7 +59,6 @@ from ottla.extensions.rights.denials import (
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.configs import (
     AlterConfigsResourceResponse,
-    ConfigResourceType,
     DescribeConfigsResult,
     IncrementalAlterConfigsResourceResponse,
 )
@@ -42,7 +72,7 @@ from ottla.protocol.log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
-from ottla.protocol.message import Request, Response
+from ottla.protocol.message import Response
 from ottla.protocol.metadata import (
     FIRST_VERSION_WITH_CREATION_FLAG,
     Cursor,
@@ -84,7 +114,7 @@ from ottla.protocol.transactions import (
 )
 from ottla.record.record import TRANSACTIONAL_FLAG
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, MAGIC_POSITION
-from ottla.runtime.scheduler import Work, at_once
+from ottla.runtime.scheduler import Work
 from ottla.security.acls import (
     CLUSTER,
     TOLD_OPERATIONS,
@@ -99,7 +129,7 @@ from ottla.server.apis import Apis
 from ottla.server.brokers_only import is_follower
 from ottla.server.handlers.added_topics import check_topics
 from ottla.server.handlers.metadata import is_too_old_for_ids
-from ottla.server.handlers.named_topics import FIRST_VERSIONS, UNRESOLVED, has_ids, name_topics
+from ottla.server.handlers.named_topics import FIRST_VERSIONS, has_ids, name_topics
 from ottla.structs import NO_UUID
 
 if TYPE_CHECKING:
@@ -117,12 +147,6 @@ if TYPE_CHECKING:
     from ottla.protocol.reassignments import ElectLeadersRequest
     from ottla.server.metadata_cache import MetadataCache
 
-READ, WRITE, CREATE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE
-DELETE, ALTER, DESCRIBE = AclOperation.DELETE, AclOperation.ALTER, AclOperation.DESCRIBE
-DESCRIBE_CONFIGS, ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
-CLUSTER_ACTION = AclOperation.CLUSTER_ACTION
-TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
-TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
 
 ATTRIBUTES_POSITION: Final = 22
 
@@ -130,148 +154,13 @@ LOG_DIRS_ERROR_VERSION: Final = 3
 DELETE_BY_ID_VERSION: Final = 6
 NULL_FOR_ALL_VERSION: Final = 1
 
-E = TypeVar("E")
-Outcome = Response | None | Work[Response | None]
-"""The answer to a request that goes no further, at once or in slices; None: it is served."""
-Check = Callable[[Asking, Any], Outcome]
-"""Changes the request, and the answer by `Asking.amend`."""
-
-
-def free(asking: Asking, body: Request) -> None:
-    """No right is needed."""
-
-
-def of_cluster(*operations: AclOperation) -> Check:
-    """One of these rights to the cluster, or the whole request fails."""
-
-    def check(asking: Asking, body: Request) -> None:
-        *others, last = operations
-        if not any(asking.has(each, *CLUSTER) for each in others):
-            asking.need(last, *CLUSTER)
-
-    return check
-
-
-def to_cluster(operation: AclOperation, refused: Callable[[Any], Response]) -> Check:
-    """A right to the cluster, or each entry of the request has the error."""
-    return lambda asking, body: None if asking.may_to_cluster(operation) else refused(body)
-
-
-def of_brokers(asking: Asking, body: Request) -> None:
-    """The right to act as a broker, or the whole request fails."""
-    if not asking.authorizer.authorize_broker(asking.context):
-        raise KafkaError.of(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, denials.MESSAGE)
-
-
-def of_group(operation: AclOperation) -> Check:
-    """A right to the group of the request, or the whole request fails."""
-
-    def check(asking: Asking, body: Any) -> None:
-        asking.need(operation, GROUP, body.group_id)
-
-    return check
-
-
-def of_groups(
-    operation: AclOperation, entries: str, results: str, refused: Callable[[str], object]
-) -> Check:
-    """A right to each group whose name is an entry of the request."""
-
-    def check(asking: Asking, body: Any) -> Outcome:
-        may = partial(asking.may, operation, GROUP)
-        return keep(asking, body, entries, results, may, refused)
-
-    return check
-
-
-def of_topics(
-    operation: AclOperation, refused: Callable[[Any], object], results: str = "topics"
-) -> Check:
-    """A right to each topic of the request."""
-
-    def check(asking: Asking, body: Any) -> Outcome:
-        return keep(asking, body, "topics", results, _may(asking, operation), refused)
-
-    return check
-
-
-def split(entries: Iterable[E], is_allowed: Callable[[E], bool]) -> tuple[list[E], list[E]]:
-    """The allowed entries, and the denied ones; each is asked about once."""
-    return at_once(split_in_slices(entries, is_allowed))
-
-
-def split_in_slices(
-    entries: Iterable[E], is_allowed: Callable[[E], bool]
-) -> Work[tuple[list[E], list[E]]]:
-    """The same of very many entries."""
-    allowed: list[E] = []
-    denied: list[E] = []
-    for number, entry in enumerate(entries, 1):
-        (allowed if is_allowed(entry) else denied).append(entry)
-        if not number % NAMES_IN_A_SLICE:
-            yield
-    return allowed, denied
-
-
-def keep(
-    asking: Asking,
-    body: Any,
-    entries: str,
-    results: str,
-    is_allowed: Callable[[Any], bool],
-    refused: Callable[[Any], object],
-) -> Outcome:
-    """Leave the allowed entries in the request; the whole answer where there are none."""
-    rows = getattr(body, entries)
-
-    def work() -> Work[Response | None]:
-        left, denied = yield from split_in_slices(rows, is_allowed)
-        if not denied:
-            return None
-        lines = list(map(refused, denied))
-        setattr(body, entries, left)
-        if not left:
-            response: Response = body.response_class()
-            getattr(response, results).extend(lines)
-            return response
-        asking.amend(_adding(results, lines))
-        return None
-
-    return work() if len(rows) > NAMES_IN_A_SLICE else at_once(work())
-
-
-def _adding(results: str, lines: Iterable[object]) -> Change:
-    """Puts lines about denied entries behind those of the answer."""
-
-    def change(response: Any) -> None:
-        getattr(response, results).extend(lines)
-
-    return change
-
-
-def shown(
-    operation: AclOperation, type_: ResourceType, results: str, name: str, whole: bool = False
-) -> Check:
-    """Leave the entries that the client may see in a list; `whole`: DESCRIBE Cluster sees all."""
-
-    def check(asking: Asking, body: Any) -> None:
-        if whole and asking.sees(DESCRIBE, *CLUSTER):
-            return
-
-        def change(response: Any) -> Work[None]:
-            return asking.leave_seen(operation, type_, [response], results, name)
-
-        asking.amend(change)
-
-    return check
-
 
 def check_produce(asking: Asking, body: ProduceRequest) -> Response | None:
     if any(_is_transactional(data.records) for t in body.topic_data for data in t.partition_data):
         name = body.transactional_id
         if name is None or not asking.may(WRITE, TRANSACTIONAL_ID, name):
             return _none_produced(asking, body, TRANSACTION_DENIED)
-    left, denied = split(body.topic_data, _may(asking, WRITE))
+    left, denied = split(body.topic_data, may_on_topic(asking, WRITE))
     if not denied:
         return None
     lines = list(map(denials.not_produced, denied))
@@ -280,7 +169,7 @@ def check_produce(asking: Asking, body: ProduceRequest) -> Response | None:
         asking.context.close_reason = f"acks=0 produce to {denied[0].name} is denied"
     elif not left:
         return ProduceResponse(responses=lines)
-    asking.amend(_adding("responses", lines))
+    asking.amend(adding("responses", lines))
     return None
 
 
@@ -330,17 +219,8 @@ def check_offset_commit(asking: Asking, body: OffsetCommitRequest) -> Outcome:
         return OffsetCommitResponse(
             topics=[denials.not_committed(t, GROUP_DENIED) for t in body.topics]
         )
-    is_allowed = _may_by_id(asking, READ)
+    is_allowed = may_by_id(asking, READ)
     return keep(asking, body, "topics", "topics", is_allowed, denials.not_committed)
-
-
-def _may(asking: Asking, operation: AclOperation) -> Callable[[Any], bool]:
-    return lambda topic: asking.may(operation, TOPIC, topic.name)
-
-
-def _may_by_id(asking: Asking, operation: AclOperation) -> Callable[[Any], bool]:
-    """The same where topics may be given by ids: the handler refuses those that are unknown."""
-    return lambda topic: topic.name == UNRESOLVED or asking.may(operation, TOPIC, topic.name)
 
 
 def check_offset_fetch(asking: Asking, body: OffsetFetchRequest) -> Outcome:
@@ -356,7 +236,7 @@ def check_offset_fetch(asking: Asking, body: OffsetFetchRequest) -> Outcome:
     if body.topics is None:
         asking.amend(partial(_show_topics, asking))
         return None
-    is_allowed = _may(asking, DESCRIBE)
+    is_allowed = may_on_topic(asking, DESCRIBE)
     return keep(asking, body, "topics", "topics", is_allowed, denials.not_fetched)
 
 
@@ -375,7 +255,7 @@ def _check_groups_fetched(asking: Asking, body: OffsetFetchRequest) -> Outcome:
             lines[group.group_id] = list(map(denials.not_fetched_of_group, denied))
         return True
 
-    is_topic_allowed = _may_by_id(asking, DESCRIBE)
+    is_topic_allowed = may_by_id(asking, DESCRIBE)
     lines: dict[str, list[OffsetFetchResponseTopics]] = {}
     filtered: set[str] = set()
 
@@ -393,7 +273,9 @@ def _check_groups_fetched(asking: Asking, body: OffsetFetchRequest) -> Outcome:
 
 def check_offset_delete(asking: Asking, body: OffsetDeleteRequest) -> Outcome:
     asking.need(DELETE, GROUP, body.group_id)
-    return keep(asking, body, "topics", "topics", _may(asking, READ), denials.offsets_not_deleted)
+    return keep(
+        asking, body, "topics", "topics", may_on_topic(asking, READ), denials.offsets_not_deleted
+    )
 
 
 COORDINATED: Final = {KEY_TYPE_GROUP: GROUP, KEY_TYPE_TRANSACTION: TRANSACTIONAL_ID}
@@ -510,7 +392,7 @@ def _added_to_txn(
     asking: Asking, topics: list[AddPartitionsToTxnTopic]
 ) -> Work[AddPartitionsToTxnResponse | None]:
     """One topic that is denied keeps all others out."""
-    left, denied = yield from split_in_slices(topics, _may(asking, WRITE))
+    left, denied = yield from split_in_slices(topics, may_on_topic(asking, WRITE))
     if not denied:
         return None
     others = int(ErrorCode.OPERATION_NOT_ATTEMPTED)
@@ -541,7 +423,7 @@ def check_txn_offset_commit(asking: Asking, body: TxnOffsetCommitRequest) -> Out
     if error:
         topics = [denials.not_committed_in_txn(topic, error) for topic in body.topics]
         return TxnOffsetCommitResponse(topics=topics)
-    is_allowed = _may_by_id(asking, READ)
+    is_allowed = may_by_id(asking, READ)
     return keep(asking, body, "topics", "topics", is_allowed, denials.not_committed_in_txn)
 
 
@@ -574,7 +456,7 @@ def check_create_topics(asking: Asking, body: CreateTopicsRequest) -> Outcome:
             body,
             "topics",
             "topics",
-            _may(asking, CREATE),
+            may_on_topic(asking, CREATE),
             denials.topic_not_created,
         )
     asking.amend(partial(_hide_settings, asking))
@@ -588,37 +470,6 @@ def _hide_settings(asking: Asking, response: CreateTopicsResponse) -> None:
         topic.topic_config_error_code = TOPIC_DENIED
         topic.num_partitions = topic.replication_factor = UNKNOWN
         topic.configs = []
-
-
-CONFIG_OWNERS: Final = {
-    ConfigResourceType.TOPIC: TOPIC,
-    ConfigResourceType.GROUP: GROUP,
-}
-
-
-def of_configs(operation: AclOperation, results: str, refused: type[Any]) -> Check:
-    """A right to each resource whose settings are shown or changed."""
-
-    def owner(resource: Any) -> Resource:
-        type_ = CONFIG_OWNERS.get(resource.resource_type)
-        return CLUSTER if type_ is None else Resource(type_, resource.resource_name)
-
-    def check(asking: Asking, body: Any) -> Outcome:
-        return keep(
-            asking,
-            body,
-            "resources",
-            results,
-            lambda resource: asking.may(operation, *owner(resource)),
-            lambda resource: refused(
-                error_code=int(ERRORS[owner(resource).type]),
-                error_message=denials.MESSAGE,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            ),
-        )
-
-    return check
 
 
 def check_describe_log_dirs(asking: Asking, body: DescribeLogDirsRequest) -> Response | None:
@@ -756,7 +607,7 @@ class TopicChecks:
             body,
             "topics",
             "topics",
-            _may(asking, DESCRIBE),
+            may_on_topic(asking, DESCRIBE),
             denials.topic_not_described,
         )
 

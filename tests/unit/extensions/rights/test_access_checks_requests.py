@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
+from some_rights import EVE, asking
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.rights import access_checks as checks
 from ottla.extensions.rights.access_checks import TopicChecks
-from ottla.extensions.rights.asking import Asking
 from ottla.protocol import metadata, offsets, topics, transactions
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.delegation_tokens import CreateDelegationTokenRequest
@@ -19,7 +19,7 @@ from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicPr
 from ottla.record.batch_builder import build_batch
 from ottla.runtime.scheduler import at_once
 from ottla.security.acls import CLUSTER, AclOperation, ResourceType
-from ottla.security.principal import ANONYMOUS, KafkaPrincipal, TokenPrincipal
+from ottla.security.principal import ANONYMOUS, TokenPrincipal
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import NO_UUID, LeaderAndIsr, PartitionState, TopicPartition
 
@@ -30,36 +30,7 @@ READ, WRITE, CREATE, DESCRIBE = (
     AclOperation.DESCRIBE,
 )
 TOPIC, GROUP, TXID = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
-EVE = KafkaPrincipal.user("eve")
 TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-
-
-class Rights:
-    """An authorizer; a client has the rights that it was made with."""
-
-    def __init__(self, *rights):
-        self.rights = set(rights)
-
-    def authorize(self, context, operation, resource):
-        return (operation, resource.type, resource.name) in self.rights
-
-    has = authorize
-
-    def shows(self, context, resource, operation):
-        return self.authorize(context, operation, resource)
-
-    def authorize_broker(self, context):
-        return False
-
-    def operations(self, context, resource):
-        return 7
-
-
-def asking(*rights, version=9, principal=EVE):
-    context = SimpleNamespace(
-        api_version=version, amend=None, principal=principal, close_reason="", in_sight=None
-    )
-    return Asking(Rights(*rights), context)
 
 
 def names(entries):
@@ -369,22 +340,6 @@ def test_settings_of_a_created_topic_are_told_with_their_right():
         (TOPIC_DENIED, -1),
         (0, 3),
     ]
-
-
-def test_entries_that_are_denied_are_left_out_of_the_request():
-    """Their lines are behind the others in the answer."""
-    asked = asking((DESCRIBE, TOPIC, "mine"))
-    wanted = [TopicProduceData(name=name) for name in ("other", "mine", "more")]
-    body = SimpleNamespace(topics=wanted)
-    denied = checks.keep(
-        asked, body, "topics", "lines", lambda t: t.name == "mine", lambda t: f"no {t.name}"
-    )
-    assert denied is None
-    assert names(body.topics) == ["mine"]
-    answer = SimpleNamespace(lines=["mine"])
-    at_once(asked.context.amend(answer))
-
-    assert answer.lines == ["mine", "no other", "no more"]
 
 
 @pytest.mark.parametrize(
