@@ -8,9 +8,12 @@ import pytest
 from cluster_load import SteadyLoad
 from member_process import MemberProcess
 
+from ottla import Admin, ConfigResource
 from ottla.testing import wait_until
 
 PARTITIONS = 6
+SESSION_TIMEOUT_MS = 45_000
+"""Longer than a busy machine holds a member up: only the deaths of brokers are tried here."""
 FRANZ, JAVA, OLD_JAVA = "franz-go", "java-4.1", "java-3.9"
 
 
@@ -83,6 +86,11 @@ def test_members_keep_their_partitions_though_brokers_die(
     """Each broker is killed, then each stopped: no partition moves, each record is read once."""
     topic = unique(f"shared-{protocol}")
     view.create(topic, PARTITIONS)
+    with Admin(cluster.bootstrap_servers) as admin:
+        group_settings = ConfigResource.group(topic)
+        admin.alter_configs(
+            {group_settings: {"consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS)}}
+        )
     group = start_group(names, topic, topic, protocol)
     group.until_shared()
     with SteadyLoad(cluster.bootstrap_servers, topic, PARTITIONS) as load:
