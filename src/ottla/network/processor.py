@@ -60,7 +60,8 @@ from ottla.network.traffic import TrafficByListener
 from ottla.network.transport import PlainTransport, Transport, tune_socket
 from ottla.runtime import Clock, Runtime
 from ottla.runtime.poller import HALF_CLOSED, READABLE, WRITABLE
-from ottla.runtime.serving_loop import MAX_EVENTS, serving_loop
+from ottla.runtime.served_sockets import served_sockets
+from ottla.runtime.serving_loop import MAX_EVENTS
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal
 
 logger = logging.getLogger(__name__)
@@ -134,7 +135,7 @@ class Processor:
         self.max_request_bytes, self.tls = config.socket_request_max_bytes, config.tls
         self._on_request = on_request
         self.identify: Identify | None = None
-        self._sockets = serving_loop().serve(self.drain)
+        self._sockets = served_sockets(self.drain)
         self._idle_expiry = idle = IdleExpiry(runtime, config.connections_max_idle_ms)
         self._acceptor = Acceptor(runtime, config, self._sockets, self.admit, idle.quietest)
         self._read_ahead, self._unread = ReadAhead(runtime.background), unread_answers()

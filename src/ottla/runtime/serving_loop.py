@@ -33,7 +33,7 @@ EVENTS: Final = {READ: READABLE, WRITE: WRITABLE, READ | WRITE: READABLE | WRITA
 
 
 class ServingLoop(asyncio.SelectorEventLoop):
-    """The loop of brokers; only such a one has sockets that are served all at once."""
+    """The loop of brokers: the sockets that they serve cost it no callbacks."""
 
     def __init__(self, poller: Poller | None = None, spin_us: int = 0) -> None:
         """With `spin_us` it asks again for so long, once it has served, before it sleeps."""
@@ -63,14 +63,6 @@ class ServingLoop(asyncio.SelectorEventLoop):
     def stop(self) -> None:
         self._shared.is_wanted = True
         super().stop()
-
-
-def serving_loop() -> ServingLoop:
-    """The running loop; TypeError where it is none that serves."""
-    loop = asyncio.get_running_loop()
-    if not isinstance(loop, ServingLoop):
-        raise TypeError(f"a broker runs on ServingLoop, not on {type(loop).__name__}")
-    return loop
 
 
 def open_poller(name: str = AUTO) -> Poller:
@@ -172,12 +164,11 @@ class SharedSelector(selectors.BaseSelector):
 
     def _serve(self, ready: Ready) -> None:
         """Hand the ready sockets to those whose they are; an error of one stops no other."""
-        if len(self.served) == 1:
-            shares = [(self.served[0], ready)]
-        else:
-            shares = [
-                (each, [pair for pair in ready if pair[0] in each.fds]) for each in self.served
-            ]  # before any of them is served, which may change the sets
+        is_one = len(self.served) == 1
+        shares = [
+            (each, ready if is_one else [pair for pair in ready if pair[0] in each.fds])
+            for each in self.served
+        ]  # before any of them is served, which may change the sets
         for served, own in shares:
             try:
                 if own:

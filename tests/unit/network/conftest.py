@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -18,15 +19,20 @@ POLLERS: dict[str, Callable[[], Poller]] = {
     "kqueue": partial(KqueuePoller, kqueue_calls),
     "poll": PollPoller,
 }
+GUEST = "guest"
+"""On the loop of another program."""
 
 
-@pytest.fixture(params=POLLERS)
+@pytest.fixture(params=[*POLLERS, GUEST])
 def new_world(request: pytest.FixtureRequest) -> Iterator[Callable[..., NetworkWorld]]:
     """Makes a processor with settings of its own."""
     worlds: list[NetworkWorld] = []
 
     def make(**config: object) -> NetworkWorld:
-        worlds.append(NetworkWorld(POLLERS[request.param](), **config))
+        if request.param == GUEST:
+            worlds.append(NetworkWorld(loop=asyncio.SelectorEventLoop(), **config))
+        else:
+            worlds.append(NetworkWorld(POLLERS[request.param](), **config))
         return worlds[-1]
 
     yield make

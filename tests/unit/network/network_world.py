@@ -16,6 +16,7 @@ from ottla.network.socket_config import SocketConfig
 from ottla.network.transport import Transport
 from ottla.runtime import DelayedOperation, Runtime, SocketNetwork
 from ottla.runtime.poller import Poller
+from ottla.runtime.served_sockets import GuestSockets
 from ottla.runtime.serving_loop import ServingLoop
 from ottla.testing import MemoryDisk, MockBackground, MockClock, MockScheduler, wait_until
 
@@ -71,8 +72,13 @@ class Client(socket.socket):
 class NetworkWorld:
     """Processor, clients and time. Requests are answered by `answer`: an echo by default."""
 
-    def __init__(self, poller: Poller | None = None, **config: object) -> None:
-        self.loop = ServingLoop(poller)
+    def __init__(
+        self,
+        poller: Poller | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+        **config: object,
+    ) -> None:
+        self.loop = loop or ServingLoop(poller)
         self.clock = MockClock()
         self.scheduler = MockScheduler(self.clock)
         self.runtime = Runtime(
@@ -146,7 +152,11 @@ class NetworkWorld:
 
     def look(self) -> None:
         """One look at the sockets, and the turn for those that are ready."""
-        self.loop._selector.select(0)
+        sockets = self.processor._sockets
+        if isinstance(sockets, GuestSockets):
+            sockets.look()
+        else:
+            self.loop._selector.select(0)
 
     def until(self, condition: Callable[[], object], what: str = "what the loop brings") -> None:
         """Turn the loop until something has happened: a busy kernel may deliver later."""

@@ -15,7 +15,7 @@ import pytest
 
 from ottla.runtime.poller import READABLE, WRITABLE, Poller
 from ottla.runtime.portable_pollers import KqueuePoller, PollPoller, SelectPoller
-from ottla.runtime.serving_loop import Ready, ServingLoop, SharedSelector, open_poller, serving_loop
+from ottla.runtime.serving_loop import Ready, ServingLoop, SharedSelector, open_poller
 
 POLLERS: dict[str, Callable[[], Poller]] = {
     "best": open_poller,
@@ -231,16 +231,6 @@ def test_selector_has_the_calls_of_selectors() -> None:
         shared.unregister(ours)
         assert shared.select(0) == []
     shared.close()
-
-
-def test_broker_on_another_loop_is_refused() -> None:
-    """Its sockets would never be looked at."""
-
-    async def ask() -> None:
-        serving_loop()
-
-    with pytest.raises(TypeError, match="a broker runs on ServingLoop, not on "):
-        asyncio.run(ask())
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), GeneratorExit()])
