@@ -64,6 +64,7 @@ OTHERS = {
     "runtime/own_folder": "temporary folders of commands",
     "runtime/portable_pollers": "the pollers of systems without epoll",
     "runtime/served_sockets": "a broker on the loop of another program",
+    "server/broker_settings": "the parts that follow a setting which changes, for looking up",
     "server/slice_context": "how handlers see a slice of a large request",
     "server/config_entries": "settings as DescribeConfigs shows them",
     "server/logins": "frames before the first request, where a listener has SASL",

@@ -16,6 +16,7 @@ from collections import Counter
 from sources import Source, house, sources
 
 MODULE_LINES = 950
+BROKER_LINES = 300
 CLASS_LINES = 450
 FUNCTION_LINES = 60
 FUNCTION_MEDIAN_LINES = 8
@@ -68,6 +69,13 @@ def test_modules_hold_one_noun():
         for source in everything
         if (count := source.text.count("\n")) > MODULE_LINES
     ]
+
+
+def test_broker_is_a_list_of_its_parts():
+    """Whoever wants to know a start reads one file, which does nothing but build and begin."""
+    (broker,) = [source for source in house() if source.name == "src/ottla/server/broker.py"]
+
+    assert broker.text.count("\n") <= BROKER_LINES
 
 
 def test_classes_stay_small():

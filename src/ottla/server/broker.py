@@ -35,6 +35,7 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime
 from ottla.server.apis import Apis
 from ottla.server.broker_listeners import BrokerListeners
+from ottla.server.broker_settings import BrokerSettings
 from ottla.server.brokers_only import keep_to_brokers
 from ottla.server.controller_orders import ControllerOrders, OrdersToOwnBroker
 from ottla.server.coordinators import Coordinators
@@ -219,7 +220,7 @@ class Broker(Parts):
         keep_to_brokers(self.apis, between, has_rights=config.enforces_rights)
         for extension in self.extensions.values():
             extension.wrap()
-        self._follow_settings()
+        BrokerSettings(self, self.listeners, self.tls).follow()
         for extension in self.extensions.values():
             extension.begin()
         coordinators.startup()
@@ -247,56 +248,6 @@ class Broker(Parts):
             lambda: self.membership.broker_epoch,
             None if tls is None else tls.current,
         )
-
-    def _follow_settings(self) -> None:
-        """Subscribe each part to the settings that concern it."""
-        dynamic = self.dynamic_config
-        dynamic.on_topic_change(self.log_manager.update_topic_config)
-        dynamic.on_topic_change(self._on_topic_settings)
-        dynamic.on_broker_change(self._on_broker_settings)
-        dynamic.on_broker_change(self._on_default_settings)
-        dynamic.on_key_store_change(self._on_key_stores)
-        self.controller.update_config(dynamic.broker_config)
-        if dynamic.broker_config is not dynamic.static_config:  # overrides from before the start
-            self._on_broker_settings()
-            self.listeners.follow(dynamic.broker_config)  # it is not registered yet
-            self.tls.update(dynamic.broker_config, keeps_rules=False)
-
-    def _on_topic_settings(self, topic: str) -> None:
-        """If the topic now allows unclean leaders, elect them where it has no leader."""
-        if self.controller.is_active and self.dynamic_config.allows_unclean_election(topic):
-            self.runtime.scheduler.spawn(
-                self.controller.on_unclean_election_allowed(), f"elect leaders of {topic}"
-            )
-
-    def _on_broker_settings(self) -> None:
-        """Logs, replication and connections follow changed settings."""
-        config = self.dynamic_config.broker_config
-        self.log_manager.update_all_configs(config)
-        self.replica_manager.update_config(config)
-        # Later: a turn of the processor may be under way, from which no connection can be closed.
-        self.runtime.scheduler.call_soon(self._follow_listeners)
-
-    def _follow_listeners(self) -> None:
-        if self.state < BrokerState.PENDING_CONTROLLED_SHUTDOWN and self.listeners.follow(
-            self.dynamic_config.broker_config
-        ):
-            self.runtime.scheduler.spawn(
-                self.membership.tell_end_points(), "tell of changed listeners"
-            )
-
-    def _on_key_stores(self) -> None:
-        """New connections get the keys in the files now; if those are unusable, the former ones."""
-        self.tls.update(self.dynamic_config.broker_config)
-
-    def _on_default_settings(self) -> None:
-        """The same for all topics without a setting of their own."""
-        config = self.dynamic_config.broker_config
-        self.controller.update_config(config)
-        if self.controller.is_active and config.unclean_leader_election_enable:
-            self.runtime.scheduler.spawn(
-                self.controller.on_unclean_election_allowed(), "elect leaders of all topics"
-            )
 
     async def shutdown(self) -> None:
         """Hand leaders over, stop serving, flush the logs and leave the mark of a clean stop."""
