@@ -105,10 +105,7 @@ def transactions_topic(config: BrokerConfig, live_brokers: Collection[int]) -> R
     )
 
 
-INTERNAL_TOPIC_PLANS: Final = {
-    OFFSETS_TOPIC: offsets_topic,
-    TRANSACTIONS_TOPIC: transactions_topic,
-}
+INTERNAL_TOPIC_PLANS: Final = {OFFSETS_TOPIC: offsets_topic, TRANSACTIONS_TOPIC: transactions_topic}
 """How each of the brokers' own topics is made."""
 
 

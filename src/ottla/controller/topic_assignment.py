@@ -26,11 +26,7 @@ MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 
 
 def assign_replicas(
-    brokers: Sequence[int],
-    partitions: range,
-    replication_factor: int,
-    start_index: int,
-    shift: int,
+    brokers: Sequence[int], partitions: range, replication_factor: int, start_index: int, shift: int
 ) -> Assignment:
     """Replicas for the partitions, the preferred leader first; `brokers` are sorted ids."""
     count = len(brokers)

@@ -45,10 +45,7 @@ class AskController:
     """
 
     def __init__(
-        self,
-        runtime: Runtime,
-        registry: Registry,
-        connections: BrokerConnections,
+        self, runtime: Runtime, registry: Registry, connections: BrokerConnections
     ) -> None:
         self._runtime = runtime
         self._registry = registry

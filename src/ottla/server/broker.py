@@ -226,7 +226,12 @@ class Broker(Parts):
         coordinators.startup()
         self.replica_manager.startup()
         self.membership = ClusterMembership(
-            runtime, self.registry, config, self.controller, self.listeners.end_points
+            runtime,
+            self.registry,
+            config,
+            self.controller,
+            self.listeners.end_points,
+            self.cache.cluster_id,
         )
         await self.membership.join()
         self.log_dir_failures.serve(self.replica_manager, self.controller)

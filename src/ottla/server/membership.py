@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import IntEnum
 from typing import Final
 
@@ -27,7 +28,7 @@ from ottla.registry.tree import (
     SessionState,
     Watch,
 )
-from ottla.registry.znodes import BrokerNode
+from ottla.registry.znodes import BrokerNode, decode_cluster_id
 from ottla.runtime import Runtime
 from ottla.structs import NO_EPOCH, EndPoint
 
@@ -73,6 +74,7 @@ class ClusterMembership:
         config: BrokerConfig,
         controller: Controller,
         end_points: Sequence[EndPoint],
+        cluster_id: str,
     ) -> None:
         self.runtime = runtime
         self.registry = registry
@@ -80,6 +82,7 @@ class ClusterMembership:
         self.controller = controller
         self.broker_id = controller.broker_id
         self.end_points = end_points
+        self.cluster_id = cluster_id
         self.broker_epoch = NO_EPOCH
         """The epoch of this broker's present registration (KIP-380)."""
         self.is_registered = False
@@ -123,7 +126,22 @@ class ClusterMembership:
             self._watch.cancel()
             self._watch = None
 
+    async def _check_cluster(self) -> None:
+        """INCONSISTENT_CLUSTER_ID if the registry was emptied, or has another cluster's tree.
+
+        The controller there does not know the topics of this broker, which would put all logs away.
+        """
+        with suppress(NoNodeError):
+            data, _ = await self.registry.get(paths.CLUSTER_ID)
+            if decode_cluster_id(data) == self.cluster_id:
+                return
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"the registry is not of cluster {self.cluster_id} any more; logs are kept until it is",
+        )
+
     async def _register(self) -> None:
+        await self._check_cluster()
         while not await self._has_registered():
             # The predecessor's node is gone; by now another attempt may have made ours.
             pass

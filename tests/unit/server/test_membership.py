@@ -7,7 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.controller.broker_registration import ensure_persistent_paths, register_broker
+from ottla.controller.broker_registration import (
+    ensure_cluster_id,
+    ensure_persistent_paths,
+    register_broker,
+)
 from ottla.controller.controller import Controller
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
@@ -25,6 +29,7 @@ from ottla.structs import NO_EPOCH, EndPoint
 from ottla.testing import mock_runtime
 
 SESSION_MS = 6000
+CLUSTER_ID = "the-cluster"
 ADDRESS = EndPoint("PLAINTEXT", "PLAINTEXT", "host", 9092)
 
 
@@ -94,10 +99,11 @@ class World:
             self.runtime, self.registry, self.config, SilentOrders(), broker_id=0
         )
         self.membership = ClusterMembership(
-            self.runtime, self.registry, self.config, self.controller, [ADDRESS]
+            self.runtime, self.registry, self.config, self.controller, [ADDRESS], CLUSTER_ID
         )
         self.run(self.registry.start())
         self.run(ensure_persistent_paths(self.registry))
+        self.run(ensure_cluster_id(self.registry, lambda bits: 0, CLUSTER_ID))
 
     def run(self, coroutine):
         return self.runtime.scheduler.run(coroutine)
@@ -153,6 +159,29 @@ def test_broker_without_a_node_tells_nobody_of_its_listeners(world):
     assert not world.membership.is_registered
     world.run(world.membership.tell_end_points())
     assert world.names() == []
+
+
+@pytest.mark.parametrize("found", [None, "another-cluster"])
+def test_broker_does_not_join_a_tree_that_is_not_its_cluster_s(world, caplog, found):
+    """Its controller knew no topics: every log was put away, as one of a deleted topic."""
+    world.run(world.membership.join())
+    kept, _ = world.run(world.registry.get(paths.CLUSTER_ID))
+    world.run(world.registry.expire())
+    world.run(world.registry.delete(paths.CLUSTER_ID))
+    if found:
+        world.run(ensure_cluster_id(world.registry, lambda bits: 0, found))
+    world.registry.session_watch(SessionState.RENEWED)
+    world.runtime.advance(REGISTRY_RETRY_MS)
+
+    assert not world.membership.is_registered
+    assert world.names() == []
+    assert not world.controller.is_active
+    assert f"the registry is not of cluster {CLUSTER_ID} any more" in caplog.text
+    if found:
+        world.run(world.registry.delete(paths.CLUSTER_ID))
+    world.run(world.registry.create(paths.CLUSTER_ID, kept))
+    world.runtime.advance(REGISTRY_RETRY_MS)
+    assert world.names() == ["0"]
 
 
 def test_broker_that_leaves_follows_no_session(world):
