@@ -67,6 +67,7 @@ OTHERS = {
     "server/broker_settings": "the parts that follow a setting which changes, for looking up",
     "server/slice_context": "how handlers see a slice of a large request",
     "server/config_entries": "settings as DescribeConfigs shows them",
+    "server/lost_logs": "partitions whose logs a disk has lost, which others lead first",
     "server/logins": "frames before the first request, where a listener has SASL",
     "server/order_messages": "the orders of a controller as messages, for looking up",
     "security/*": "words of certificates, rights, tokens and logins, which clients and tools share",

@@ -8,11 +8,7 @@ from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_request_batch import BrokerRequestBatch
-from ottla.controller.controller_context import (
-    LOOKS_AT_ONCE,
-    PARTITIONS_AT_ONCE,
-    ControllerContext,
-)
+from ottla.controller.controller_context import LOOKS_AT_ONCE, PARTITIONS_AT_ONCE, ControllerContext
 from ottla.controller.entity_configs import TOPICS, EntityConfigs
 from ottla.controller.leader_election import (
     Candidates,

@@ -9,11 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from ottla.controller.broker_registration import random_uuid
-from ottla.controller.controller_context import (
-    LOOKS_AT_ONCE,
-    PARTITIONS_AT_ONCE,
-    TopicContext,
-)
+from ottla.controller.controller_context import LOOKS_AT_ONCE, PARTITIONS_AT_ONCE, TopicContext
 from ottla.controller.controller_core import ControllerCore
 from ottla.controller.entity_configs import TOPICS
 from ottla.controller.leader_election import elect_offline
@@ -370,9 +366,7 @@ class TopicChanges:
 
 
 async def _each(
-    items: Sequence[T],
-    name_of: Callable[[T], str],
-    operation: Callable[[T], Awaitable[U]],
+    items: Sequence[T], name_of: Callable[[T], str], operation: Callable[[T], Awaitable[U]]
 ) -> dict[str, U | KafkaError]:
     """Do the operation for each item in turn; a name that is there twice is not touched."""
     counts = Counter(map(name_of, items))

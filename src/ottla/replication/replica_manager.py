@@ -92,9 +92,8 @@ class ReplicaManager:
         self.partitions: dict[TopicPartition, Partition] = {}
         # Partitions of this broker in log directories that have failed, or refused a new log.
         self.offline_partitions: set[TopicPartition] = set()
-        self.is_leaving = False
-        """The broker is about to stop: it copies nothing that it would get in sync with; a leader
-        would wait for that."""
+        self.lost_logs: set[TopicPartition] = set()  # this broker must not lead these empty
+        self.is_leaving = False  # it stops soon, and copies nothing that it would get in sync with
         self.delayed = DelayedOperations(runtime.scheduler)
         self.stats = ReplicaStats()
         windows = config.replication_quota_window_num, config.replication_quota_window_size_seconds
@@ -288,9 +287,7 @@ class ReplicaManager:
 
     def _is_unsafe(self, topic_partition: TopicPartition, result: PartitionAppendResult) -> bool:
         """Whether acks=all has to wait: for the in-sync replicas, or for the disk."""
-        if result.error is not ErrorCode.NONE:
-            return False
-        partition = self._still_led(topic_partition, result)
+        partition = None if result.error else self._still_led(topic_partition, result)
         if partition is None:
             return False
         if partition.high_watermark <= result.last_offset:
@@ -455,9 +452,12 @@ class ReplicaManager:
         tp, logs = state.topic_partition, self.log_manager
         if tp in self.offline_partitions and logs.may_be_on_disk(tp):
             self.partition(tp)  # until the broker is started again
+        if tp in self.lost_logs and state.leader == self.broker_id and not state.is_new:
+            raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {tp} is lost")
         logs.put_stray_away(tp, state.topic_id)
         log = logs.get_or_create_log(tp, state.topic_id, is_new=state.is_new)
         self.offline_partitions.discard(tp)
+        self.lost_logs.discard(tp)
         partition = Partition(tp, log, self.broker_id, self.stats.join(tp.topic))
         log.flusher.on_flushed = partial(self._look_again, tp)
         self.partitions[tp] = partition

@@ -153,6 +153,10 @@ class Broker(Parts):
         self.replica_manager = ReplicaManager(
             runtime, self.log_manager, self.broker_id, self.cache.contains
         )
+        if config.zookeeper_connect is not None:
+            from ottla.server.lost_logs import LostLogs  # a single broker has nobody to wait for
+
+            self.replica_manager.lost_logs = await LostLogs(self).wait()
         self.apis = Apis(runtime)
         self._listen()
         await self._join_cluster()

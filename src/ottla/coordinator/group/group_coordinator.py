@@ -31,10 +31,7 @@ from ottla.coordinator.group.group import (
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.group_types import GroupTypes
 from ottla.coordinator.group.member_metadata import ClientContext, JoinCallback, SyncCallback
-from ottla.coordinator.group.member_requests import (
-    MEMBERS_IN_A_SLICE,
-    JoinAttempt,
-)
+from ottla.coordinator.group.member_requests import MEMBERS_IN_A_SLICE, JoinAttempt
 from ottla.coordinator.group.offset_commits import OffsetCommits, OnCommitted
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.coordinator.group.topic_drops import COST_OF_A_GROUP
@@ -358,10 +355,7 @@ class GroupCoordinator:
         return [] if group is None else group.offsets.known()
 
     def fetch_offsets(
-        self,
-        group_id: str,
-        partitions: Sequence[TopicPartition] | None,
-        reader: Committer = NOBODY,
+        self, group_id: str, partitions: Sequence[TopicPartition] | None, reader: Committer = NOBODY
     ) -> tuple[ErrorCode, Mapping[TopicPartition, CommittedOffset | None]]:
         """The committed offsets of the partitions, or of all; None where there is none.
 

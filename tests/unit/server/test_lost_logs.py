@@ -1,0 +1,159 @@
+"""A broker whose disk has lost logs starts first: the records that others have must stay."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ottla import Admin, Producer
+from ottla.server import lost_logs
+from ottla.structs import ElectionType, TopicPartition
+from ottla.testing import InProcessCluster, wait_until
+from ottla.testing.memory_disk import MemoryDisk
+from ottla.testing.waiting import wait_until_async
+
+BROKERS = (1, 2, 3)
+RECORDS = 20
+WAITS = "another replica must lead first"
+T = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def cluster() -> InProcessCluster:
+    """Three brokers, all in sync, with records of a topic that broker 1 leads."""
+    settings = {"zookeeper_session_timeout_ms": 100}
+    with InProcessCluster(**settings) as cluster:
+        with Admin(cluster.bootstrap_servers) as admin:
+            admin.create_topics(["t"])
+        send(cluster)
+        yield cluster
+
+
+def send(cluster) -> None:
+    with Producer(cluster.bootstrap_servers, acks="all") as producer:
+        for future in [producer.send("t", b"%d" % i, partition=0) for i in range(RECORDS)]:
+            future.result()
+
+
+def values(cluster) -> list[int]:
+    return [int(record.value) for record in cluster.records("t", 0)]
+
+
+def write_state_again(cluster) -> None:
+    """Another leader is elected, as in any cluster that has been restarted."""
+    cluster.wait_until_in_sync("t")
+    cluster.move_leader("t")
+
+
+async def end_all(cluster) -> None:
+    """All end in one moment: none sees another one die."""
+    lives = [cluster._living(each) for each in cluster.live_brokers]
+    await asyncio.gather(*(life.kill() for life in lives))
+
+
+def lose(cluster, broker_id: int) -> None:
+    """The disk of a broker is replaced by an empty one."""
+    disk = cluster.disks[broker_id] = MemoryDisk()
+    disk.make_dirs("/data")
+
+
+async def start_with(cluster, broker_id, caplog, *others) -> None:
+    """Start a broker, and the others as soon as it waits for them."""
+    starting = asyncio.create_task(cluster._start(broker_id))
+    await wait_until_async(lambda: starting.done() or WAITS in caplog.text, "it waits")
+    for other in others:
+        await cluster._start(other)
+    await starting
+
+
+def told(caplog) -> list[str]:
+    """What starts have said of lost logs."""
+    return [each.getMessage() for each in caplog.records if each.name == lost_logs.__name__]
+
+
+@pytest.mark.parametrize("is_young", [True, False])
+def test_broker_without_its_log_lets_others_lead_first(cluster, caplog, monkeypatch, is_young):
+    """It led, alone in sync, and the others cut their logs to its empty one."""
+    cluster.wait_until_in_sync("t")
+    if is_young:  # the wait is short where the topic may be new
+        monkeypatch.setattr(lost_logs, "EXPIRY_SLACK_MS", 60_000)
+    else:
+        write_state_again(cluster)
+    cluster.run(end_all(cluster))
+    lose(cluster, 1)
+    cluster.run(start_with(cluster, 1, caplog, 2, 3))
+    cluster.wait_until_in_sync("t")
+
+    assert values(cluster) == list(range(RECORDS))
+    assert WAITS in caplog.text
+
+
+def test_broker_that_was_last_in_sync_does_not_lead_an_empty_log(cluster, caplog):
+    """The others ended in order, before it: they have all that was acknowledged."""
+    write_state_again(cluster)
+    cluster.wait_until_in_sync("t")
+    for broker_id in (3, 2, 1):
+        cluster.stop_broker(broker_id)
+    lose(cluster, 1)
+    cluster.start_broker(1)
+    cluster.start_broker(2)
+
+    async def is_leaderless() -> bool:
+        found = cluster._living(1).broker.cache.topic("t")
+        return found is not None and found.partitions[0].leader not in BROKERS
+
+    wait_until(lambda: cluster.run(is_leaderless()), "nobody leads")
+    assert "an unclean election gives them to another" in caplog.text
+    with Admin(cluster.bootstrap_servers) as admin:
+        assert admin.elect_leaders(ElectionType.UNCLEAN, [T]) == {T: None}
+    assert cluster.leader("t") == 2
+    cluster.wait_until_in_sync("t", replicas=2)
+    assert values(cluster) == list(range(RECORDS))
+
+
+def test_patience_ends(cluster, caplog, monkeypatch):
+    """Where nobody else comes, it serves the rest, and does not lead what it has lost."""
+    write_state_again(cluster)
+    cluster.run(end_all(cluster))
+    lose(cluster, 1)
+    monkeypatch.setattr(lost_logs, "PATIENCE_MS", 0)
+    cluster.start_broker(1)
+
+    assert cluster.broker(1).replica_manager.lost_logs >= {T}
+
+
+def test_topic_that_was_never_made_is_led_by_the_first(cluster, caplog, monkeypatch):
+    """All ended before they had its log: nothing is lost, and it is not waited for long."""
+    cluster.run(end_all(cluster))
+    for broker_id in BROKERS:
+        lose(cluster, broker_id)
+    monkeypatch.setattr(lost_logs, "EXPIRY_SLACK_MS", 0)
+    cluster.start_broker(1)
+
+    assert cluster.leader("t") == 1
+
+
+def test_unclean_elections_wait_for_nobody(cluster, caplog):
+    """The operator prefers a topic that can be written to one that is whole."""
+    write_state_again(cluster)
+    cluster.run(end_all(cluster))
+    lose(cluster, 1)
+    cluster.settings["unclean.leader.election.enable"] = "true"
+    cluster.start_broker(1)
+
+    assert cluster.leader("t") == 1
+    assert not [each for each in told(caplog) if str(T) in each]
+
+
+def test_lost_disk_is_filled_again_while_others_lead(cluster, caplog):
+    """The controller has taken the broker out of those in sync: it copies, and waits for nobody."""
+    cluster.wait_until_in_sync("t")
+    cluster.kill_broker(1)
+    cluster.wait_until_in_sync("t", replicas=2)
+    lose(cluster, 1)
+    cluster.start_broker(1)
+    cluster.wait_until_in_sync("t")
+
+    assert values(cluster) == list(range(RECORDS))
+    assert not told(caplog)
