@@ -130,9 +130,7 @@ class EntityConfigs:
         return (await self._read_versioned(f"/config/{paths.client_entity(entity)}"))[0]
 
     async def change_client(
-        self,
-        entity: ClientEntity,
-        change: Callable[[dict[str, str]], Mapping[str, str]],
+        self, entity: ClientEntity, change: Callable[[dict[str, str]], Mapping[str, str]]
     ) -> None:
         """Write the values as `change` returns them; it gets them again if another has written.
 

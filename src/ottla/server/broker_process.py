@@ -33,7 +33,14 @@ async def serve(config: BrokerConfig, on_ready: OnReady | None = None) -> int:
     began_ms = runtime.clock.monotonic_ms()
     broker = Broker(config, runtime)
     broker.log_dir_failures.on_fatal = stop.set
-    await broker.startup()
+    starting, stopped = asyncio.create_task(broker.startup()), asyncio.create_task(stop.wait())
+    await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():  # it may wait for ZooKeeper, or for other brokers
+        logger.info("the broker stops before it has started")
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        return 1 if broker.log_dir_failures.is_fatal else 0
+    await starting
     # Objects made by the start live as long as the process: the collector need not look at them
     # again.
     gc.collect()
@@ -47,7 +54,7 @@ async def serve(config: BrokerConfig, on_ready: OnReady | None = None) -> int:
     )
     if on_ready is not None:
         on_ready(broker.end_points)
-    await stop.wait()
+    await stopped
     logger.info("broker %d is stopping", broker.broker_id)
     await broker.shutdown()
     return 1 if broker.log_dir_failures.is_fatal else 0

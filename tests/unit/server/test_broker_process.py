@@ -39,6 +39,31 @@ class ServedBroker:
         self.calls.append("shutdown")
 
 
+class WaitingBroker(ServedBroker):
+    """Waits in its start for what never comes, when the signal does."""
+
+    async def startup(self):
+        await super().startup()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.calls.append("given up")
+
+
+@pytest.mark.parametrize("is_fatal", [False, True])
+def test_signal_ends_a_start_that_waits(monkeypatch, capsys, is_fatal):
+    """It was heeded once the start had ended: with no ZooKeeper there, after a minute or two."""
+    monkeypatch.setattr(ServedBroker, "is_fatal", is_fatal)
+    monkeypatch.setattr(broker_process, "Broker", WaitingBroker)
+    runtime = mock_runtime()
+    monkeypatch.setattr(broker_process, "real_runtime", lambda loop: runtime)
+    status = asyncio.run(serve(BrokerConfig.parse({})))
+
+    assert status == int(is_fatal)
+    assert ServedBroker.last.calls == ["startup", "given up"]
+    assert "ready" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("is_fatal", [False, True])
 def test_process_serves_until_a_signal_or_the_loss_of_its_disks(monkeypatch, capsys, is_fatal):
     """The exit status says which; the line says where the broker is, and how long it took."""

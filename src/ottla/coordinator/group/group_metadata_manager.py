@@ -271,10 +271,7 @@ class GroupMetadataManager:
         self._append(group, batch, on_settled, on_answer)
 
     def store_offsets(
-        self,
-        group: Group,
-        offsets: Mapping[TopicPartition, CommittedOffset],
-        on_stored: OnStored,
+        self, group: Group, offsets: Mapping[TopicPartition, CommittedOffset], on_stored: OnStored
     ) -> None:
         """Write committed offsets in one batch, all or none."""
         if not offsets:
@@ -510,11 +507,7 @@ class GroupMetadataManager:
         )
 
     def _append(
-        self,
-        group: Group,
-        batch: bytes,
-        on_settled: Callable[[int], object],
-        on_answer: OnStored,
+        self, group: Group, batch: bytes, on_settled: Callable[[int], object], on_answer: OnStored
     ) -> None:
         if self._groups.get(group.group_id) is not group:  # another broker has it, or had it since
             on_answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
