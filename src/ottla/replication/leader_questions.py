@@ -145,8 +145,7 @@ class LeaderQuestions:
             request.topics.append(ListOffsetsTopic(name=name, partitions=partitions))
         version = self._connection.version_of(ListOffsetsRequest, FIRST_VERSION_WITH_EPOCHS)
         response = cast(
-            "ListOffsetsResponse",
-            await self._connection.send(request, version, self._timeout_ms),
+            "ListOffsetsResponse", await self._connection.send(request, version, self._timeout_ms)
         )
         by_name = {follower.topic_partition: follower for follower in followers}
         found: list[tuple[FollowerPartition, int]] = []

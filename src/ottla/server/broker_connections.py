@@ -82,13 +82,7 @@ class BrokerConnections:
         return node
 
     async def ask(
-        self,
-        node: Node,
-        purpose: Purpose,
-        request: Request,
-        *,
-        low: int = 0,
-        high: int = NEWEST,
+        self, node: Node, purpose: Purpose, request: Request, *, low: int = 0, high: int = NEWEST
     ) -> Response:
         """The answer to a request; KafkaError where there is none in time."""
         connection = self._connection(node, purpose)

@@ -46,11 +46,7 @@ class BrokerSender:
     """
 
     def __init__(
-        self,
-        runtime: Runtime,
-        broker: BrokerEndPoints,
-        connection: NodeConnection,
-        timeout_ms: int,
+        self, runtime: Runtime, broker: BrokerEndPoints, connection: NodeConnection, timeout_ms: int
     ) -> None:
         self.broker = broker
         self._runtime = runtime

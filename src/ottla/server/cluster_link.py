@@ -32,6 +32,7 @@ from ottla.protocol.topics import (
 from ottla.registry.tree import Registry
 from ottla.replication.cluster_view import ClusterView
 from ottla.runtime.scheduler import pause, within
+from ottla.runtime.timing import Deadline
 from ottla.server.ask_controller import AskController
 from ottla.server.broker_connections import BrokerConnections
 from ottla.server.handlers.controller_requests import ControllerRequestsHandler
@@ -80,11 +81,7 @@ class ClusterLink:
         self.broker_epoch = broker_epoch
         self._orders: OrdersToCluster | None = None
         self._nodes: tuple[object, dict[int, Node]] = (None, {})
-        self.ask_controller = AskController(
-            runtime,
-            registry,
-            connections,
-        )
+        self.ask_controller = AskController(runtime, registry, connections)
         self.isr_requests = IsrRequests(
             runtime,
             self.ask_controller,
@@ -151,7 +148,10 @@ class ClusterLink:
         is_alone = not set(self._cache.brokers) - {self.connections.broker_id}
         if is_alone or not config.controlled_shutdown_enable:
             return
+        deadline = Deadline(self._runtime.clock, config.controller_socket_timeout_ms)
         for attempt in range(config.controlled_shutdown_max_retries):
+            if attempt and deadline.has_passed:
+                break  # so long there was no controller, which each attempt asks again and again
             if attempt:
                 await pause(self._runtime.scheduler, config.controlled_shutdown_retry_backoff_ms)
             remaining = await self._leave()

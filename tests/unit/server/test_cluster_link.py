@@ -131,6 +131,19 @@ def test_broker_that_leads_still_asks_again(leaving, caplog):
     assert "others will be elected" in caplog.text
 
 
+def test_stop_without_a_controller_takes_no_longer_than_one_answer_may(leaving, caplog):
+    """With ZooKeeper gone it took three times that: whoever stops servers kills them before."""
+    world = leaving(controller_socket_timeout_ms="30000")
+    world.runtime.scheduler.run(world.registry.delete(paths.CONTROLLER))
+    task = world.leave()
+    world.runtime.advance(29_000)
+    assert not task.done()
+    world.runtime.advance(2_000)
+
+    assert task.done()
+    assert "others will be elected" in caplog.text
+
+
 def test_broker_without_others_asks_nobody(leaving):
     """There is nobody who could lead."""
     world = leaving()
