@@ -41,6 +41,9 @@ class MetaProperties(NamedTuple):
     broker_id: int
     cluster_id: str
 
+    def __str__(self) -> str:
+        return f"broker {self.broker_id} of cluster {self.cluster_id}"
+
 
 class LogDir:
     """A log directory. Once it is offline it stays so until the broker is started again.
