@@ -91,6 +91,7 @@ class IoThread:
         self.runtime = real_runtime(self._loop)
         self._is_closed = False
         self._is_ended_by_caller = False
+        self._is_stopped = False
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         if is_started:
             self._thread.start()
@@ -153,7 +154,7 @@ class IoThread:
                 self.close()
             return
         self._is_closed = self._is_ended_by_caller = True
-        self.post(self._loop.stop)
+        self.post(self._stop)
         self._thread.join(timeout_ms / 1000)
         if self._thread.is_alive():
             self._is_ended_by_caller = False
@@ -207,17 +208,32 @@ class IoThread:
         self._is_closed = True
         if close_core is not None:
             self.post(close_core)
-        self.post(self._loop.stop)
+        self.post(self._stop)
         if threading.current_thread() is not self._thread:
             self._thread.join(JOIN_TIMEOUT_S)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_forever()
+            while not self._is_stopped:
+                self._run_until_stopped()
         finally:
             if not self._is_ended_by_caller:
                 self._finish()
+
+    def _run_until_stopped(self) -> None:
+        """Run the loop. What ends a program, where its callbacks raise it, does not end this one.
+
+        Who waits for the coroutine at fault gets it; others go on to be served.
+        """
+        try:
+            self._loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as error:
+            logger.warning("%s goes on after %r of a callback", self.name, error)
+
+    def _stop(self) -> None:
+        self._is_stopped = True
+        self._loop.stop()
 
     def _finish(self) -> None:
         """The rest of the loop ends, on the calling thread."""

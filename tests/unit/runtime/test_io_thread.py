@@ -105,3 +105,41 @@ def test_thread_goes_on_after_its_beginning(io):
     """What was made is returned."""
     assert io.begin_with(name_of_thread()) == "test-io"
     assert io.is_alive
+
+
+@pytest.mark.parametrize("end", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_thread_goes_on_after_what_ends_a_program(io, end, caplog):
+    """Who waits for the coroutine at fault gets it; what a callback raises is logged."""
+
+    async def leave() -> None:
+        raise end
+
+    def call_back() -> None:
+        raise end
+
+    with pytest.raises(type(end)):
+        io.run(leave())
+    io.post(call_back)
+    assert io.run(name_of_thread()) == "test-io"
+    assert f"test-io goes on after {end!r}" in caplog.text
+
+
+def test_thread_that_is_told_to_end_ends_though_a_callback_raises(io):
+    """Before that and after it, in the same turn of the loop."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def leave() -> None:
+        raise SystemExit
+
+    def close_in_between() -> None:
+        begun.set()
+        go_on.wait(60)
+
+    io.post(close_in_between)
+    assert begun.wait(60)
+    io.post(leave)
+    closing = threading.Thread(target=io.close, args=(leave,))
+    closing.start()
+    go_on.set()
+    closing.join(60)
+    assert not io.is_alive

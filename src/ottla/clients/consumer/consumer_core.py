@@ -10,6 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from ottla.clients.admin.admin_client import checked
+from ottla.clients.callbacks import tell
 from ottla.clients.client_metrics import ConsumerMetrics, Metrics
 from ottla.clients.committed_offsets import NO_MEMBERSHIP, ConsumerGroupMetadata
 from ottla.clients.consumer.completed_fetch import Decoding
@@ -509,10 +510,7 @@ def _tell_committed(
     offsets: Offsets, on_commit: OnCommit, task: asyncio.Task[KafkaError | None]
 ) -> None:
     if not task.cancelled():
-        try:
-            on_commit(offsets, task.result())
-        except Exception:
-            logger.exception("the commit callback %r raised", on_commit)
+        tell("the commit callback %r", on_commit, on_commit, offsets, task.result())
 
 
 def no_group_id() -> KafkaError:

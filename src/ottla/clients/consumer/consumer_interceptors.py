@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ottla.clients.callbacks import tell
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.config_type import ConfigType
 from ottla.record.consumer_record import ConsumerRecord
@@ -42,10 +43,7 @@ class ConsumerInterceptors:
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         for interceptor in self._interceptors:
             if hasattr(interceptor, "on_commit"):
-                try:
-                    interceptor.on_commit(offsets)
-                except Exception:
-                    logger.exception("on_commit of %r raised", interceptor)
+                tell("on_commit of %r", interceptor, interceptor.on_commit, offsets)
 
 
 def _checked(found: Iterable[Any]) -> list[ConsumerRecord]:

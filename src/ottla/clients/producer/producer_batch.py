@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
+from ottla.clients.callbacks import tell
 from ottla.compiled import mypyc_attr
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record import kernel
@@ -27,8 +27,6 @@ from ottla.structs import (
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-logger = logging.getLogger(__name__)
 
 
 class RecordMetadata(NamedTuple):
@@ -470,10 +468,8 @@ class RecordFuture:
         """Pass the outcome to `on_delivery`; exceptions are logged, so that others are called."""
         batch = self._batch
         error = None if batch.error is None else batch.error_of(self._index)
-        try:
-            on_delivery(None if error else self._metadata(), error)
-        except Exception:
-            logger.exception("the delivery callback %r raised", on_delivery)
+        metadata = None if error else self._metadata()
+        tell("the delivery callback %r", on_delivery, on_delivery, metadata, error)
 
     def cancel(self) -> bool:
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from ottla.clients.callbacks import tell
 from ottla.config.config_type import ConfigType
 
 if TYPE_CHECKING:
@@ -63,10 +64,8 @@ class ProducerInterceptors:
         def acknowledge(metadata: RecordMetadata | None, error: KafkaError | None) -> None:
             for interceptor in self._interceptors:
                 if hasattr(interceptor, "on_acknowledgement"):
-                    try:
-                        interceptor.on_acknowledgement(metadata, error)
-                    except Exception:
-                        logger.exception("on_acknowledgement of %r raised", interceptor)
+                    heard = interceptor.on_acknowledgement
+                    tell("on_acknowledgement of %r", interceptor, heard, metadata, error)
             if on_delivery is not None:
                 on_delivery(metadata, error)
 

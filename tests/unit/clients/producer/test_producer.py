@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import random
 import threading
@@ -88,6 +89,36 @@ def test_delivery_callbacks_come_in_order(broker, topic):
             )
 
     assert seen == [(offset, None) for offset in range(500)]
+
+
+ENDS = [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit(), ValueError()]
+
+
+@pytest.mark.parametrize("raised", ENDS, ids=repr)
+@pytest.mark.parametrize("told_by", ["callback", "interceptor"])
+def test_callback_that_raises_anything_holds_up_no_record(broker, topic, told_by, raised):
+    """Neither those of the same answer nor those that come later."""
+
+    class Ending:
+        def on_acknowledgement(self, metadata, error):
+            raise raised
+
+    chain, on_delivery = [Ending], None
+    if told_by == "callback":
+        chain, on_delivery = [], Ending().on_acknowledgement
+    heard = []
+    with Producer(broker.bootstrap_servers, interceptor_classes=chain) as producer:
+        for _ in range(2):
+            for partition in range(PARTITIONS):
+                producer.send(topic, b"v", partition=partition, on_delivery=on_delivery)
+                last = producer.send(
+                    topic, b"w", partition=partition, on_delivery=lambda *_: heard.append(1)
+                )
+            last.result(LIMIT_SECONDS)
+        producer.flush(LIMIT_SECONDS)
+
+    assert len(heard) == 2 * PARTITIONS
+    assert len(read_all(broker, topic, 4 * PARTITIONS)) == 4 * PARTITIONS
 
 
 def test_records_without_a_key_are_spread_over_all_partitions(broker, topic):

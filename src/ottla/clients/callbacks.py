@@ -1,0 +1,33 @@
+"""Calls what an application has asked to be told by: its errors stop nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+
+def tell(title: str, owner: object, callback: Callable[..., object], *arguments: object) -> None:
+    """Call `callback`, and log what it raises: a client is in the middle of its work.
+
+    `title` says which one it is, with a %r for its `owner`. What ends a program is raised again by
+    the loop that runs here, after that work.
+    """
+    try:
+        callback(*arguments)
+    except BaseException as error:
+        logger.exception(f"{title} raised", owner)
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            _raise_later(error)
+
+
+def _raise_later(error: BaseException) -> None:
+    def end() -> None:
+        raise error
+
+    try:
+        asyncio.get_running_loop().call_soon(end)
+    except RuntimeError:
+        raise error from None  # it was called by the application itself
