@@ -73,12 +73,26 @@ class ExecutorBackground:
             logger.error("The background job %r failed", job, exc_info=error)
 
 
+class AppScheduler(LoopScheduler):
+    """The scheduler of one client in the loop of a program, which goes on after the client.
+
+    Calls of the program may wait in it when the client is closed. Their timers stay, so that none
+    of them waits for ever: it finds the client closed, or its time over.
+    """
+
+    __slots__ = ()
+
+    async def close(self) -> None:
+        await super().close()
+        self._arm(self._clock.monotonic_ms())
+
+
 def app_runtime(loop: asyncio.AbstractEventLoop) -> Runtime:
     """The runtime of the machine, on the loop of a program; it has no thread of its own."""
     clock = SystemClock()
     return Runtime(
         clock=clock,
-        scheduler=LoopScheduler(loop, clock),
+        scheduler=AppScheduler(loop, clock),
         background=ExecutorBackground(loop),
         disk=LocalDisk(),
         network=SocketNetwork(loop),

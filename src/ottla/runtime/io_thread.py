@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from threading import Condition, Event, Lock, RLock, get_ident
 from typing import Any, Final, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from ottla.errors import KafkaTimeoutError
 from ottla.runtime.runtime import real_runtime
@@ -31,6 +31,7 @@ __all__ = [
     "RLock",
     "TURNS_TO_CLOSE",
     "get_ident",
+    "hear_of_forks",
     "run_in_thread",
     "stack_of",
 ]
@@ -86,7 +87,7 @@ class IoThread:
         self.name = name
         self.on_fork: Callable[[], object] = lambda: None
         """Called in a child process that was forked: this thread does not run there."""
-        _threads.add(self)
+        hear_of_forks(self, lambda thread: thread.on_fork())
         self._loop = new_loop()
         self.runtime = real_runtime(self._loop)
         self._is_closed = False
@@ -250,16 +251,21 @@ class IoThread:
             await asyncio.sleep(0)
 
 
-_threads: WeakSet[IoThread] = WeakSet()
+_hearing: WeakKeyDictionary[Any, Callable[[Any], object]] = WeakKeyDictionary()
 
 
-def _tell_threads_of_fork() -> None:
-    for each in list(_threads):
-        each.on_fork()
+def hear_of_forks(owner: T, on_fork: Callable[[T], object]) -> None:
+    """Have `on_fork(owner)` called in each child process that is forked while the owner lives."""
+    _hearing[owner] = on_fork
+
+
+def _tell_of_fork() -> None:
+    for owner, on_fork in list(_hearing.items()):
+        on_fork(owner)
 
 
 if hasattr(os, "register_at_fork"):  # where there are forks
-    os.register_at_fork(after_in_child=_tell_threads_of_fork)
+    os.register_at_fork(after_in_child=_tell_of_fork)
 
 
 def runs_a_loop() -> bool:

@@ -7,7 +7,9 @@ import threading
 
 import pytest
 
+from ottla.errors import KafkaTimeoutError
 from ottla.runtime.app_loop import app_runtime, resolve
+from ottla.runtime.scheduler import pause, within
 
 
 def test_jobs_run_elsewhere_and_are_called_back_on_the_loop():
@@ -56,3 +58,34 @@ def test_future_is_set_from_any_thread():
         left = asyncio.run(use(is_here))
         resolve(left)
         assert not left.done()
+
+
+def test_calls_that_wait_end_after_their_client():
+    """The program's loop goes on: nothing else would wake them."""
+
+    async def use() -> None:
+        scheduler = app_runtime(asyncio.get_running_loop()).scheduler
+        never = asyncio.get_running_loop().create_future()
+        pausing = asyncio.create_task(pause(scheduler, 20))
+        waiting = asyncio.create_task(within(scheduler, 30, never, "no answer"))
+        await asyncio.sleep(0)
+        await scheduler.close()
+        await pausing
+        with pytest.raises(KafkaTimeoutError, match="no answer within 30 ms"):
+            await waiting
+
+    asyncio.run(use())
+
+
+def test_closed_scheduler_has_no_timer_of_its_own():
+    """And so keeps nothing of the client."""
+
+    async def use() -> None:
+        loop = asyncio.get_running_loop()
+        scheduler = app_runtime(loop).scheduler
+        timer = scheduler.call_later(60_000, lambda: None)
+        timer.cancel()
+        await scheduler.close()
+        assert [each for each in loop._scheduled if not each.cancelled()] == []
+
+    asyncio.run(use())

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
 from ottla.runtime.app_loop import app_runtime
-from ottla.runtime.io_thread import TURNS_TO_CLOSE, get_ident
+from ottla.runtime.io_thread import TURNS_TO_CLOSE, get_ident, hear_of_forks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,12 +29,19 @@ class LoopClient(ABC):
 
     def __init__(self) -> None:
         self._is_closed = False
+        self._is_left_behind = False  # in a child process: the loop is the parent's
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_runtime: Runtime | None = None
         # What takes less time to check than `get_running_loop`, which asks the system for the pid.
         self._thread = 0
         self._is_running: Callable[[], bool] = lambda: False
         self._closing: asyncio.Task[None] | None = None
+        hear_of_forks(self, LoopClient._on_fork)
+
+    def _on_fork(self) -> None:
+        """Refuse calls in a child process from now on, if it was opened before."""
+        self._thread = 0
+        self._is_left_behind = self._loop is not None
 
     @abstractmethod
     def _open(self, runtime: Runtime) -> None:
@@ -56,6 +63,11 @@ class LoopClient(ABC):
             self._thread, self._is_running = get_ident(), loop.is_running
 
     def _checked_loop(self) -> asyncio.AbstractEventLoop:
+        if self._is_left_behind:
+            raise RuntimeError(
+                f"the {self.title} was started in another process: make a client in each, after "
+                "the fork"
+            )
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -72,7 +84,7 @@ class LoopClient(ABC):
     async def _close(self, timeout_ms: int | None) -> None:
         """Close once; a call that is cancelled leaves the rest to the background."""
         self._is_closed = True
-        if self._loop is None:
+        if self._loop is None or self._is_left_behind:
             return
         loop = self._checked_loop()
         if self._closing is None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import threading
 
 import pytest
 
 import ottla
 from ottla import aio
+from ottla.testing import InProcessBroker
+from ottla.testing.waiting import wait_until_async
 
 CLIENTS = {"producer": aio.Producer, "consumer": aio.Consumer, "admin client": aio.Admin}
 FIRST_CALLS = {
@@ -16,6 +19,13 @@ FIRST_CALLS = {
     "consumer": lambda client: client.list_topics(),
     "admin client": lambda client: client.list_topics(),
 }
+
+
+@pytest.fixture(scope="module")
+def strict_broker():
+    """A broker that makes no topic unasked."""
+    with InProcessBroker(auto_create_topics_enable="false") as broker:
+        yield broker
 
 
 @pytest.fixture(params=CLIENTS)
@@ -90,6 +100,79 @@ def test_close_that_is_cancelled_goes_on(broker, unique):
         assert (await future).offset == 0
 
     asyncio.run(use())
+
+
+WAITING_CALLS = {
+    "send": lambda producer: producer.send("absent", b"v"),
+    "send_values": lambda producer: producer.send_values("absent", [b"v"]),
+    "partitions_for": lambda producer: producer.partitions_for("absent"),
+}
+
+
+@pytest.mark.parametrize("name", WAITING_CALLS)
+def test_call_that_pauses_ends_when_its_client_is_closed(strict_broker, name):
+    """What it waits for would not come any more; it says that the client is closed."""
+
+    async def use() -> None:
+        producer = aio.Producer(strict_broker.bootstrap_servers, retry_backoff_ms=300)
+        waiting = asyncio.create_task(WAITING_CALLS[name](producer))
+        await wait_until_async(lambda: innermost(waiting) == "pause", "it is to be tried again")
+        await producer.close()
+        with pytest.raises(RuntimeError, match="is closed"):
+            await waiting
+
+    asyncio.run(use())
+
+
+def innermost(task: asyncio.Task) -> str:
+    """The name of the function in which a task waits."""
+    call = task.get_coro()
+    while hasattr(getattr(call, "cr_await", None), "cr_code"):
+        call = call.cr_await
+    return call.cr_code.co_name
+
+
+CALLS_AFTER_A_FORK = {
+    "producer": [
+        lambda client: client.send("pages", b"v"),
+        lambda client: client.send_values("pages", [b"v"]),
+        lambda client: client.flush(),
+        FIRST_CALLS["producer"],
+    ],
+    "consumer": [lambda client: client.poll(0), lambda client: client.commit()],
+    "admin client": [FIRST_CALLS["admin client"]],
+}
+
+
+@pytest.mark.parametrize("is_in_loop", [True, False])
+def test_client_is_refused_in_a_child_process(broker, unique, client, title, is_in_loop):
+    """Nobody would send its records there; that of the parent goes on."""
+    told = multiprocessing.get_context("fork").SimpleQueue()
+
+    def work() -> None:
+        for call in CALLS_AFTER_A_FORK[title]:
+            coroutine = call(client)
+            try:
+                asyncio.run(coroutine) if not is_in_loop else coroutine.send(None)
+                told.put("nothing")
+            except (RuntimeError, StopIteration) as error:
+                told.put(str(error))
+        asyncio.run(client.close())
+
+    async def use() -> None:
+        if title == "producer":
+            await client.send_and_wait("pages", b"v")
+        await FIRST_CALLS[title](client)
+        child = multiprocessing.get_context("fork").Process(target=work)
+        child.start()
+        await asyncio.to_thread(child.join)
+        assert child.exitcode == 0
+        await FIRST_CALLS[title](client)
+        await client.close()
+
+    asyncio.run(use())
+    for _ in CALLS_AFTER_A_FORK[title]:
+        assert f"the {title} was started in another process" in told.get()
 
 
 @pytest.mark.parametrize(
