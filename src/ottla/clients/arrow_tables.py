@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from math import inf
 from operator import index
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeAlias, cast
 
 from ottla.clients.admin.admin import Admin
 from ottla.clients.client_settings import Servers, merge_settings
@@ -18,6 +18,7 @@ from ottla.clients.producer.producer_batch import RECORD_OVERHEAD
 from ottla.clients.topic_offsets import OffsetSpec
 from ottla.config.client_config import AdminConfig, ConsumerConfig
 from ottla.errors import KafkaError
+from ottla.protocol.topic_name import validate_topic_name
 from ottla.record.columnar import COLUMNS, HEADERS, arrow_schema, decode_columns
 from ottla.record.record import HEADER_OVERHEAD
 from ottla.record.rows import Rows, partition_outside, rows_of
@@ -105,10 +106,8 @@ def scan_arrow(
     require_pyarrow()
     import pyarrow as pa
 
-    names = list(COLUMNS if columns is None else columns)
-    for name in names:
-        if name not in COLUMNS:
-            raise ValueError(f"column {name!r}: the columns are {', '.join(COLUMNS)}")
+    validate_topic_name(topic)
+    names = _names(columns)
     whole = arrow_schema()
     given = {
         "max.partition.fetch.bytes": SCAN_FETCH_BYTES,
@@ -149,6 +148,20 @@ def _ranges(
     return described.topic_id, ranges
 
 
+def _names(columns: Sequence[str] | None) -> list[str]:
+    """The columns that are wanted, all by default; ValueError for one that there is not."""
+    if columns is None:
+        return list(COLUMNS)
+    is_list = isinstance(columns, Iterable) and not isinstance(columns, str)
+    if not is_list:
+        raise ValueError(f"columns={columns!r}: must be the names of columns, as a list")
+    names = list(columns)
+    for name in names:
+        if name not in COLUMNS:
+            raise ValueError(f"column {name!r}: the columns are {', '.join(COLUMNS)}")
+    return names
+
+
 def _numbers(partitions: Iterable[int]) -> list[int]:
     try:
         return sorted({index(each) for each in partitions})
@@ -171,7 +184,7 @@ def _offsets(
         if absent:
             raise ValueError(f"{name}: it has no offset for partition {absent[0]}")
         return {each: _checked(name, offset) for each, offset in given.items()}
-    if isinstance(place, int) and not isinstance(place, OffsetSpec):
+    if isinstance(place, SupportsIndex) and not isinstance(place, OffsetSpec):
         return dict.fromkeys(latest, _checked(name, place))
     time = _timestamp(place, name)
     if time == OffsetSpec.LATEST:
@@ -181,20 +194,21 @@ def _offsets(
 
 
 def _checked(name: str, offset: Any) -> int:
-    if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+    is_number = isinstance(offset, SupportsIndex) and not isinstance(offset, bool)
+    if not is_number or index(offset) < 0:
         raise ValueError(f"{name}={offset!r}: an offset is a whole number from 0 on")
-    return offset
+    return index(offset)
 
 
 def _timestamp(place: Any, name: str) -> int:
     if isinstance(place, OffsetSpec):
         return int(place)
     if isinstance(place, datetime):
-        if place.tzinfo is None:
+        if place.utcoffset() is None:
             raise ValueError(f"{name}={place!r}: a time needs a zone, as datetime.UTC")
         # The first millisecond that is not before the place; there are none before 1970.
         return max(0, -((EPOCH - place) // timedelta(milliseconds=1)))
-    if place in NAMED_PLACES:
+    if isinstance(place, str) and place in NAMED_PLACES:
         return int(NAMED_PLACES[place])
     raise ValueError(
         f"{name}={place!r}: must be 'earliest', 'latest', an offset, offsets by partition, "
@@ -271,9 +285,12 @@ def _from_the_fault(fetched: FetchedBatches, decoded: list[pa.RecordBatch]) -> F
 
 
 def rows_of_arrow(
-    data: Any, check_size: Callable[[int], object], partition_count: int
+    data: Any,
+    check_size: Callable[[int], object],
+    partition_count: int,
+    portion_bytes: int | None = None,
 ) -> Iterator[Rows]:
-    """The rows of Arrow data, which has a column `value`, to be encoded.
+    """The rows of Arrow data, which has a column `value`, to be encoded, in portions.
 
     Raises ValueError for what cannot become records, and calls `check_size` with the size of the
     largest row, both before the first row of a batch is returned.
@@ -286,7 +303,7 @@ def rows_of_arrow(
         sizes = _row_sizes(columns)
         if len(sizes):
             check_size(pc.max(sizes).as_py())
-        for start, count in _portions(sizes):
+        for start, count in _portions(sizes, portion_bytes or MAX_PORTION_BYTES):
             some = {name: column.slice(start, count) for name, column in columns.items()}
             key, headers = some.get("key"), some.get(HEADERS)
             yield rows_of(
@@ -458,15 +475,15 @@ def _ends(lists: Any) -> Any:
     return pc.cumulative_sum(counts)
 
 
-def _portions(sizes: Any, start: int = 0) -> Iterator[tuple[int, int]]:
-    """Runs of rows, by their first and their number, of at most MAX_PORTION_BYTES together."""
+def _portions(sizes: Any, most: int, start: int = 0) -> Iterator[tuple[int, int]]:
+    """Runs of rows, by their first and their number, of at most so many bytes together."""
     import pyarrow.compute as pc
 
     count = len(sizes)
-    if count > 1 and pc.sum(sizes).as_py() > MAX_PORTION_BYTES:
+    if count > 1 and pc.sum(sizes).as_py() > most:
         half = count // 2
-        yield from _portions(sizes[:half], start)
-        yield from _portions(sizes[half:], start + half)
+        yield from _portions(sizes[:half], most, start)
+        yield from _portions(sizes[half:], most, start + half)
     elif count:
         yield start, count
 

@@ -6,8 +6,9 @@ import asyncio
 import re
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from itertools import islice
+from typing import NamedTuple
 
 import pytest
 
@@ -34,6 +35,22 @@ from ottla.testing import InProcessBroker  # noqa: E402
 
 LIMIT_S = 60
 HEADERS = [("agent", b"curl"), ("none", None)]
+
+
+class Number(NamedTuple):
+    """A whole number of another library, as numpy's are."""
+
+    number: int
+
+    def __index__(self) -> int:
+        return self.number
+
+
+class NoZone(tzinfo):
+    """A zone that does not know how far it is from UTC."""
+
+    def utcoffset(self, when):
+        return None
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +126,7 @@ def test_table_has_all_that_a_record_has(broker):
         ({"end": datetime.fromtimestamp(-0.001, UTC)}, []),
         ({"partitions": [1], "start": 4}, ["v9"]),
         ({"partitions": [], "start": 4}, []),
+        ({"start": Number(4), "end": {0: Number(5), 1: 0}}, ["v8"]),
         ({"partitions": [1, 1, 0], "start": 4}, ["v8", "v9"]),
     ],
 )
@@ -133,12 +151,26 @@ def test_range_is_given_by_places(broker, place, expected):
         ({"partitions": 0}, "partitions=0: must be the numbers of partitions"),
         ({"partitions": ["0"]}, r"partitions=\['0'\]: must be the numbers"),
         ({"columns": ["valeu"]}, "column 'valeu': the columns are key, value"),
+        ({"columns": "value"}, "columns='value': must be the names of columns, as a list"),
+        ({"columns": 5}, "columns=5: must be the names of columns"),
+        ({"start": [1]}, r"start=\[1\]: must be 'earliest', 'latest'"),
+        ({"end": Number(-1)}, "end=Number.*: an offset is a whole number from 0 on"),
+        ({"end": 1.0}, "end=1.0: must be 'earliest', 'latest'"),
+        ({"start": datetime(2026, 1, 1, tzinfo=NoZone())}, "a time needs a zone"),
     ],
 )
 def test_wrong_argument_is_named(broker, wrong, said):
     """With its value and the rule."""
     with pytest.raises(ValueError, match=said):
         ottla.read_arrow(broker.bootstrap_servers, "pages", **wrong)
+
+
+@pytest.mark.parametrize("topic", [None, 5, b"pages", ["pages"], "", "a b"])
+def test_topic_without_a_name_is_named(topic):
+    """Before any broker is asked."""
+    with pytest.raises(KafkaError, match="cannot be a topic's name") as raised:
+        ottla.read_arrow("127.0.0.1:1", topic)
+    assert repr(topic) in str(raised.value)
 
 
 def test_topic_that_is_not_there_is_an_error(broker):

@@ -176,7 +176,8 @@ class Consumer(LoopClient):
             core.unread.give_back(self.assignment(), core.rewind)
             fetched = await self._poll_for(core.fetcher.collect_batches, timeout_ms)
             returned: list[tuple[TopicPartition, int]] = []
-            make_table = partial(table_of, fetched, lambda *place: returned.append(place))
+            give_back = returned.append  # of this list, also where a cancellation comes first
+            make_table = partial(table_of, fetched, lambda *place: give_back(place))
             try:
                 return await core.runtime.background.run(make_table)
             except asyncio.CancelledError:

@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ottla.clients.aio.loop_client import LoopClient, documented_by
 from ottla.clients.client_settings import Servers, limit_in_ms, merge_settings
-from ottla.clients.producer.bulk import ROWS_AT_ONCE, items_of, rows_of_values
+from ottla.clients.producer.bulk import items_of, rows_of_values
 from ottla.clients.producer.producer import Producer as BlockingProducer
-from ottla.clients.producer.producer_core import ProducerCore
+from ottla.clients.producer.producer_core import BYTES_IN_A_TURN, ProducerCore
 from ottla.clients.producer.producer_interceptors import ProducerRecord
 from ottla.clients.producer.record_accumulator import NoRoomError
-from ottla.clients.producer.record_sending import HeadersLike, RecordSending, no_partition
+from ottla.clients.producer.record_sending import (
+    HeadersLike,
+    RecordSending,
+    check_place,
+    no_partition,
+)
 from ottla.clients.producer.transactional_calls import Work
 from ottla.clients.producer.transactions import (
     PreparedTransaction,
@@ -50,6 +55,8 @@ logger = logging.getLogger(__name__)
 
 SENDS_IN_A_TURN: Final = 1024
 """After so many records in a row, some two milliseconds, the loop serves others and the sender."""
+SERIALIZED_IN_A_TURN: Final = 128
+"""A serializer of the application may take some ten microseconds for each."""
 
 
 @documented_by(BlockingProducer)
@@ -105,7 +112,11 @@ class Producer(RecordSending, LoopClient):
             record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
             record, on_delivery = self._interceptors.on_send(record, on_delivery)
             topic, value, key, headers, partition, timestamp_ms = record
-        if topic not in self._topics or partition is not None:
+        try:
+            is_known = topic in self._topics
+        except TypeError:
+            is_known = False  # it is refused below
+        if not is_known or partition is not None:
             await self._know(topic, partition)
         try:
             return self._put(topic, value, key, headers, partition, timestamp_ms, on_delivery)
@@ -152,12 +163,16 @@ class Producer(RecordSending, LoopClient):
         with self._refusals_noted():
             await self._know(topic, partition)
             parts = []
-            for start in range(0, len(values), ROWS_AT_ONCE):
-                end = start + ROWS_AT_ONCE
+            is_plain = self._serialize_value is None and self._serialize_key is None
+            step = SENDS_IN_A_TURN if is_plain else SERIALIZED_IN_A_TURN
+            for start in range(0, len(values), step):
+                end = start + step
                 some_keys = None if keys is None else keys[start:end]
                 parts.append(self._plain(topic, values[start:end], some_keys))
                 await asyncio.sleep(0)
-            some_rows = (rows for part in parts for rows in rows_of_values(*part, partition))
+            some_rows = (
+                rows for part in parts for rows in rows_of_values(*part, partition, BYTES_IN_A_TURN)
+            )
             return await self._send_rows(topic, some_rows, timestamp_ms)
 
     async def send_arrow(
@@ -177,7 +192,8 @@ class Producer(RecordSending, LoopClient):
             if highest_partition(data) >= count:
                 await self._core.refresh(topic, self._config.max_block_ms)  # some may be new
                 count, _ = self._partitions(topic)
-            rows = rows_of_arrow(data, partial(self._check_size, topic), count)
+            check_size = partial(self._check_size, topic)
+            rows = rows_of_arrow(data, check_size, count, BYTES_IN_A_TURN)
             return await self._send_rows(topic, rows, timestamp_ms)
 
     async def send_encoded(self, topic: str, content: EncodedRecords) -> ProducerBatch:
@@ -288,6 +304,7 @@ class Producer(RecordSending, LoopClient):
         """Wait for the metadata of a topic, and of a partition of it, that were not used before."""
         limit_ms = self._config.max_block_ms
         try:
+            check_place(topic, partition)
             queues = self._topics.get(topic) or await self._core.queues_of(topic, limit_ms)
             if partition is not None and partition not in queues.queues:
                 await self._core.refresh(topic, limit_ms)

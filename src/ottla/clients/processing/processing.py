@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Hashable, Mapping
+from contextlib import suppress
 from functools import partial
 from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla.clients.consumer.subscription_state import RebalanceEvent
 from ottla.clients.processing.dead_letters import DeadLetters
@@ -73,6 +74,20 @@ def check_result(result: object) -> None:
             f"the handler has returned {type(result).__name__!r}, which is not run: it must be a "
             "coroutine function itself (async def), or do its work before it returns"
         )
+
+
+def checked_lane(lane: Any, record: ConsumerRecord) -> Hashable | None:
+    """What a function `by` has returned; TypeError for what no other record can be equal to."""
+    rule = "must be hashable, such as a text, a number or a tuple of these"
+    with suppress(TypeError):
+        hash(lane)
+        if not isawaitable(lane):
+            return cast("Hashable", lane)
+        rule = "would have to be awaited, which `by` cannot be"
+    if iscoroutine(lane):
+        lane.close()  # it would warn of itself
+    place = f"{record.topic}-{record.partition} offset {record.offset}"
+    raise TypeError(f"by: it has returned {lane!r} for {place}, which {rule}")
 
 
 class GivenUpError(Exception):
@@ -203,10 +218,9 @@ class Processing:
         """Find the records that must be finished before one; if that fails, the work ends."""
         try:
             item.lane = self._lane_of(item.record)
-            hash(item.lane)
         except SerializationError:
             item.lane = None  # the worker meets the same error, and it is the record's alone
-        except Exception as error:
+        except BaseException as error:  # out of a task it would end the loop
             self._fail(error)
             return False
         return True
@@ -220,7 +234,7 @@ class Processing:
         if by == "partition":
             return record.topic, record.partition
         assert callable(by), "it was checked"
-        return by(self._decoding.decoded(record))
+        return checked_lane(by(self._decoding.decoded(record)), record)
 
     # What is finished
 

@@ -33,8 +33,12 @@ class ThreadWorkers:
         self._work = work
         self._on_outcome = on_outcome
         self._count = count
-        for number in range(count):
-            run_in_thread(self._run, f"ottla-process-{number}")
+        try:
+            for number in range(count):
+                run_in_thread(self._run, f"ottla-process-{number}")
+        except BaseException:  # the system has no room for so many
+            self.close()
+            raise
 
     def close(self) -> None:
         """End each thread after the record that it works on."""

@@ -176,14 +176,17 @@ def _turns(first: int, partitions: Sequence[int]) -> Iterator[int]:
 
 
 def rows_of_values(
-    values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, partition: int | None
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    partition: int | None,
+    bytes_at_once: int = BYTES_AT_ONCE,
 ) -> Iterator[Rows]:
     """Rows of values, and of as many keys, some thousands or some megabytes at a time."""
     sizes = sizes_of(values, keys)
     start = 0
     while start < len(values):
         end = min(start + ROWS_AT_ONCE, len(values))
-        while end - start > 1 and sum(sizes[start:end]) > BYTES_AT_ONCE:
+        while end - start > 1 and sum(sizes[start:end]) > bytes_at_once:
             end = (start + end) // 2
         yield Rows(
             end - start,

@@ -19,7 +19,12 @@ from ottla.clients.producer.producer_batch import OnDelivery, ProducerBatch, Rec
 from ottla.clients.producer.producer_core import ProducerCore
 from ottla.clients.producer.producer_interceptors import ProducerRecord
 from ottla.clients.producer.record_accumulator import PartitionQueue, TopicQueues
-from ottla.clients.producer.record_sending import HeadersLike, RecordSending, no_partition
+from ottla.clients.producer.record_sending import (
+    HeadersLike,
+    RecordSending,
+    check_place,
+    no_partition,
+)
 from ottla.clients.producer.transactional_calls import CLOSE_MARGIN_MS, TransactionalCalls
 from ottla.clients.producer.transactions import Transactions
 from ottla.errors import KafkaError, KafkaTimeoutError
@@ -116,6 +121,7 @@ class Producer(TransactionalCalls, RecordSending, ClosedOnExit):
                 ]
             )
         with self._refusals_noted():
+            check_place(topic, partition)
             plain, plain_keys = self._plain(topic, values, keys)
             if partition is not None:
                 self._queue(self._topics.get(topic) or self._learn(topic), partition, None)
@@ -144,6 +150,7 @@ class Producer(TransactionalCalls, RecordSending, ClosedOnExit):
 
         require_pyarrow()
         with self._refusals_noted():
+            check_place(topic, None)
             count, _ = self._partitions(topic)
             if highest_partition(data) >= count:
                 self._refresh(topic)  # some may have been added

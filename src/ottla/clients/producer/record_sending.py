@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
 from ottla.clients.producer.bulk import (
     DEFAULT_BATCH_BYTES,
@@ -29,6 +29,7 @@ from ottla.clients.serialization import encoded_text, serializer_of, to_bytes
 from ottla.compiled import mypyc_attr
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.topic_name import validate_topic_name
 from ottla.record.record_batch import BATCH_OVERHEAD
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class RecordSending(ABC):
         headers: HeadersLike,
         partition: Any,
         timestamp_ms: Any,
-        on_delivery: OnDelivery | None,
+        on_delivery: Any,
     ) -> RecordFuture:
         """Queue a record; an error means that the open transaction must be aborted.
 
@@ -141,6 +142,9 @@ class RecordSending(ABC):
             if partition is None and self._partitioner is not None:
                 record = (topic, given_key, key, given_value, value)
                 partition = self._partitioner.choose(record, self._core.metadata.cluster)
+            if on_delivery is not None and not callable(on_delivery):
+                reason = f"on_delivery={on_delivery!r}: must be a function of metadata and error"
+                raise KafkaError(ErrorCode.INVALID_RECORD, reason)
             is_sticky = partition is None and key is None
             queue = None if is_sticky else self._queue(queues, partition, key)
             stamp = self._now_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
@@ -148,6 +152,10 @@ class RecordSending(ABC):
             return self._accumulator.append(queues, queue, record_of_batch, size, on_delivery)
         except KafkaError as error:
             self._note_refusal(error)
+            raise
+        except TypeError:
+            with self._refusals_noted():
+                check_place(topic, partition)
             raise
 
     def _queue(
@@ -243,17 +251,31 @@ class RecordSending(ABC):
             self._post(partial(self._transactions.note_refusal, error))
 
 
+def check_place(topic: object, partition: object) -> None:
+    """KafkaError for what is neither a topic's name nor, if it is given, a partition's number."""
+    validate_topic_name(topic)
+    if partition is not None and not isinstance(partition, SupportsIndex):
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"partition={partition!r}: must be the number of a partition, or None",
+        )
+
+
 def no_partition(queues: TopicQueues, partition: object) -> KafkaError:
     return KafkaError(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        f"partition={partition}: topic {queues.topic} has {len(queues.partitions)}",
+        f"partition={partition!r}: topic {queues.topic} has {len(queues.partitions)}",
     )
 
 
 def checked_headers(headers: HeadersLike) -> Headers:
     """Headers as pairs of str and bytes or None; values may be given as text."""
     pairs: Iterable[Any] = headers.items() if isinstance(headers, Mapping) else headers
-    return tuple([checked_header(pair) for pair in pairs])
+    try:
+        return tuple([checked_header(pair) for pair in pairs])
+    except TypeError:
+        reason = f"headers={headers!r}: must be a mapping, or pairs of a key and a value"
+        raise KafkaError(ErrorCode.INVALID_RECORD, reason) from None
 
 
 def checked_header(pair: Any) -> tuple[str, bytes | None]:

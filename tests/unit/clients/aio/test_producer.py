@@ -145,6 +145,70 @@ def test_many_values_are_sent_with_one_future(producer_of, world, virtual):
     assert world.log == [b"%d" % n for n in range(25_000)]
 
 
+def table_of(values):
+    """Arrow data of one batch."""
+    return pytest.importorskip("pyarrow").record_batch({"value": values})
+
+
+@pytest.mark.parametrize(
+    ("call", "turns", "settings", "values"),
+    [
+        ("send_values", 20, {}, lambda: [b"v"] * 20_480),
+        ("send_values", 160, {"value_serializer": lambda _: b"v"}, lambda: range(20_480)),
+        ("send_values", 8, {}, lambda: [bytes(100_000)] * 84),
+        ("send_arrow", 8, {}, lambda: table_of([bytes(100_000)] * 84)),
+    ],
+    ids=["small", "serialized", "large", "arrow"],
+)
+def test_loop_has_its_turns_while_many_are_encoded(
+    producer_of, world, virtual, call, turns, settings, values
+):
+    """However many they are, however large, and whatever makes bytes of them."""
+    seen = 0
+
+    async def count() -> None:
+        nonlocal seen
+        while True:
+            await asyncio.sleep(0)
+            seen += 1
+
+    async def use() -> None:
+        async with producer_of(**settings) as producer:
+            await producer.partitions_for("pages")
+            counting = asyncio.create_task(count())
+            sending = await getattr(producer, call)("pages", values())
+            counting.cancel()
+            await sending
+
+    virtual.scheduler.run(use())
+    assert seen >= turns
+
+
+PLACES = [
+    ({"topic": ["pages"]}, r"\['pages'\] cannot be a topic's name"),
+    ({"topic": None}, "None cannot be a topic's name"),
+    ({"partition": [1]}, r"partition=\[1\]: must be the number of a partition"),
+    ({"partition": 1.5}, "partition=1.5: must be the number of a partition"),
+]
+
+
+@pytest.mark.parametrize("call", ["send", "send_values"])
+@pytest.mark.parametrize(("wrong", "said"), PLACES)
+def test_wrong_place_of_a_record_is_named(producer_of, world, virtual, call, wrong, said):
+    """With the value and the rule, before anything is sent."""
+
+    async def use() -> None:
+        async with producer_of() as producer:
+            await producer.partitions_for("pages")
+            given = {"topic": "pages", "partition": None, **wrong}
+            values = [b"v"] if call == "send_values" else b"v"
+            with pytest.raises(KafkaError, match=said):
+                await getattr(producer, call)(given["topic"], values, partition=given["partition"])
+
+    virtual.scheduler.run(use())
+    assert world.log == []
+
+
 def test_interceptors_and_partitioner_see_each_record(producer_of, world, virtual):
     """An interceptor may change the topic, whose metadata are then waited for."""
     world.cluster.topics["other"] = 1

@@ -134,8 +134,34 @@ def test_function_for_the_order_that_fails_ends_the_work(consumer_of, logs, virt
         async with consumer_of() as consumer:
             with pytest.raises(ZeroDivisionError):
                 await consumer.process(Handler(virtual), by=lambda record: 1 / 0)
-            with pytest.raises(TypeError, match="unhashable"):
-                await consumer.process(Handler(virtual), by=lambda record: [])
+
+    virtual.scheduler.run(use())
+
+
+async def lane() -> int:
+    return 1
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (list, r"by: it has returned \[\] for .* offset 0, which must be hashable"),
+        (bytearray, r"bytearray\(b''\) .* must be hashable"),
+        (lambda: (1, [2]), r"\(1, \[2\]\) .* must be hashable"),
+        (lane, "which would have to be awaited"),
+    ],
+)
+def test_function_for_the_order_returns_what_can_be_compared(
+    consumer_of, logs, virtual, returned, said
+):
+    """In place of records in no order: nothing is equal to a coroutine."""
+    fill(logs, "a")
+
+    async def use() -> None:
+        async with consumer_of() as consumer:
+            with pytest.raises(TypeError, match=said):
+                await consumer.process(Handler(virtual), by=lambda record: returned())
+            assert [record.offset for record in await consumer.poll(1000)] == [0]
 
     virtual.scheduler.run(use())
 
@@ -739,6 +765,19 @@ def test_letter_that_is_too_large_is_written_without_its_trace(broker, topic):
         letter = next(iter(reader))
     assert "__connect.errors.exception.stacktrace" not in dict(letter.headers)
     assert DeadLetter(letter).topic == topic
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_function_for_the_order_may_end_the_program(broker, topic, error):
+    """The error is raised where `process` was called, and the consumer goes on."""
+
+    def by(record):
+        raise error
+
+    with member_of(broker, topic) as consumer:
+        with pytest.raises(type(error)):
+            consumer.process(print, by=by)
+        assert consumer.poll(60_000)[0].offset == 0
 
 
 def test_interrupt_ends_the_work(broker, topic):

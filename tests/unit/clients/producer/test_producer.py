@@ -91,6 +91,43 @@ def test_delivery_callbacks_come_in_order(broker, topic):
     assert seen == [(offset, None) for offset in range(500)]
 
 
+WRONG = [
+    ({"topic": ["t"]}, r"\['t'\] cannot be a topic's name"),
+    ({"topic": {}}, "{} cannot be a topic's name"),
+    ({"partition": [1]}, r"partition=\[1\]: must be the number of a partition"),
+    ({"partition": "1"}, "partition='1'"),
+    ({"headers": 5}, "headers=5: must be a mapping, or pairs"),
+    ({"headers": object()}, "must be a mapping, or pairs"),
+    ({"on_delivery": 5}, "on_delivery=5: must be a function"),
+]
+
+
+CALLS = [
+    (call, *each)
+    for call, taken in [
+        ("send", {"topic", "partition", "headers", "on_delivery"}),
+        ("send_values", {"topic", "partition"}),
+        ("send_arrow", {"topic"}),
+    ]
+    for each in WRONG
+    if each[0].keys() <= taken
+]
+
+
+@pytest.mark.parametrize(("call", "wrong", "said"), CALLS)
+def test_wrong_argument_is_named(broker, topic, call, wrong, said):
+    """With its value and the rule; nothing of the call is sent."""
+    given = {"topic": topic, **wrong}
+    value = [b"v"] if call == "send_values" else b"v"
+    if call == "send_arrow":
+        value = pytest.importorskip("pyarrow").table({"value": ["v"]})
+    with Producer(broker.bootstrap_servers) as producer:
+        producer.partitions_for(topic)
+        with pytest.raises(KafkaError, match=said):
+            getattr(producer, call)(given.pop("topic"), value, **given)
+        assert producer.send(topic, b"v", partition=0).result(LIMIT_SECONDS).offset == 0
+
+
 ENDS = [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit(), ValueError()]
 
 
