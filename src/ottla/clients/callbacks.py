@@ -1,4 +1,4 @@
-"""Calls what an application has asked to be told by: its errors stop nobody else."""
+"""Calls the callbacks of an application, whose errors stop nobody else."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ logger = logging.getLogger(__name__)
 
 
 def tell(title: str, owner: object, callback: Callable[..., object], *arguments: object) -> None:
-    """Call `callback`, and log what it raises: a client is in the middle of its work.
+    """Call `callback`, and log its error: a client is in the middle of its work.
 
-    `title` says which one it is, with a %r for its `owner`. What ends a program is raised again by
-    the loop that runs here, after that work.
+    `title` describes the callback, with a %r for its `owner`. A SystemExit or KeyboardInterrupt is
+    raised again by the running loop, after that work.
     """
     try:
         callback(*arguments)

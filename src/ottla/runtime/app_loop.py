@@ -74,10 +74,10 @@ class ExecutorBackground:
 
 
 class AppScheduler(LoopScheduler):
-    """The scheduler of one client in the loop of a program, which goes on after the client.
+    """The scheduler of one client in the loop of a program, which continues after the client.
 
-    Calls of the program may wait in it when the client is closed. Their timers stay, so that none
-    of them waits for ever: it finds the client closed, or its time over.
+    Calls of the program may wait for timers when the client is closed. These timers stay, and the
+    calls end: the client is closed, or their time is over.
     """
 
     __slots__ = ()

@@ -223,14 +223,14 @@ class IoThread:
                 self._finish()
 
     def _run_until_stopped(self) -> None:
-        """Run the loop. What ends a program, where its callbacks raise it, does not end this one.
+        """Run the loop until it is stopped, or a callback raises SystemExit or KeyboardInterrupt.
 
-        Who waits for the coroutine at fault gets it; others go on to be served.
+        The caller of a coroutine at fault gets the exception; the loop runs again for the others.
         """
         try:
             self._loop.run_forever()
         except (SystemExit, KeyboardInterrupt) as error:
-            logger.warning("%s goes on after %r of a callback", self.name, error)
+            logger.warning("%s continues after %r of a callback", self.name, error)
 
     def _stop(self) -> None:
         self._is_stopped = True

@@ -36,7 +36,7 @@ def test_end_of_a_program_comes_after_the_work_of_the_client(error, caplog):
     async def work() -> None:
         tell("the callback %r", "mine", raising(error))
         done.append("work")
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     loop = asyncio.new_event_loop()
     working = loop.create_task(work())

@@ -121,7 +121,7 @@ def test_thread_goes_on_after_what_ends_a_program(io, end, caplog):
         io.run(leave())
     io.post(call_back)
     assert io.run(name_of_thread()) == "test-io"
-    assert f"test-io goes on after {end!r}" in caplog.text
+    assert f"test-io continues after {end!r}" in caplog.text
 
 
 def test_thread_that_is_told_to_end_ends_though_a_callback_raises(io):

@@ -77,7 +77,7 @@ def check_result(result: object) -> None:
 
 
 def checked_lane(lane: Any, record: ConsumerRecord) -> Hashable | None:
-    """What a function `by` has returned; TypeError for what no other record can be equal to."""
+    """The result of a function `by`; TypeError if no two records can have an equal one."""
     rule = "must be hashable, such as a text, a number or a tuple of these"
     with suppress(TypeError):
         hash(lane)

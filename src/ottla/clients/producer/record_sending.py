@@ -19,7 +19,6 @@ from ottla.clients.producer.partitioner import CustomPartitioner, partition_for_
 from ottla.clients.producer.producer_batch import (
     RECORD_OVERHEAD,
     Headers,
-    OnDelivery,
     ProducerBatch,
     RecordFuture,
     headers_size,
@@ -252,7 +251,7 @@ class RecordSending(ABC):
 
 
 def check_place(topic: object, partition: object) -> None:
-    """KafkaError for what is neither a topic's name nor, if it is given, a partition's number."""
+    """Raise a KafkaError unless these can be a topic's name and a partition's number, or None."""
     validate_topic_name(topic)
     if partition is not None and not isinstance(partition, SupportsIndex):
         raise KafkaError(
