@@ -39,6 +39,7 @@ class StoredState(NamedTuple):
     controller_epoch: int
     modified_id: int
     """Numbers the write; a broker whose epoch is greater was registered after it."""
+    created_ms: int
 
 
 class TopicReader:
@@ -75,7 +76,7 @@ class TopicReader:
         except KafkaError as error:
             logger.error("%s is led by nobody: %s", topic_partition, error)
             return topic_partition, None
-        return topic_partition, StoredState(state, epoch, stat.modified_id)
+        return topic_partition, StoredState(state, epoch, stat.modified_id, stat.created_ms)
 
     async def marked_for_deletion(self) -> list[str]:
         return await self.registry.children(paths.DELETE_TOPICS)

@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_MS: Final = 60_000
 """How long a start waits for other brokers in sync: they may have more to recover."""
+YOUNG_MS: Final = 600_000
+"""A partition this old has been made, unless all brokers were down nearly all the time since."""
 SHOWN: Final = 5
 
 Lost = dict[TopicPartition, StoredState]
@@ -42,8 +44,8 @@ class LostLogs:
     async def wait(self) -> set[TopicPartition]:
         """Wait until others lead what is lost here; returns what this broker must not lead.
 
-        Where no state was written since the first one, all brokers may have ended before they made
-        their logs: nothing is lost then, and the wait is no longer than a session lasts.
+        Where the state of a young partition was never written again, all brokers may have ended
+        before they made its log: the wait is no longer than a session then, and it may be led.
         """
         session_ms = self._broker.config.zookeeper_session_timeout_ms + EXPIRY_SLACK_MS
         runtime = self._broker.runtime
@@ -52,7 +54,7 @@ class LostLogs:
         began_ms = runtime.clock.monotonic_ms()
         is_told = False
         while shared := {tp: each for tp, each in lost.items() if len(each.state.isr) > 1}:
-            is_sure = any(map(was_made, shared.values()))
+            is_sure = any(map(self._was_made, shared.values()))
             limit_ms = PATIENCE_MS if is_sure else min(session_ms, PATIENCE_MS)
             if runtime.clock.monotonic_ms() - began_ms >= limit_ms:
                 break
@@ -62,7 +64,7 @@ class LostLogs:
             await pause(runtime.scheduler, REGISTRY_RETRY_MS)
             with suppress(SessionEndedError):  # the next session answers
                 lost = await self._lost(list(lost))
-        refused = {tp: each for tp, each in lost.items() if was_made(each)}
+        refused = {tp: each for tp, each in lost.items() if self._was_made(each)}
         if refused:
             logger.error(
                 "%s: they are not led by this broker; an unclean election gives them to another",
@@ -109,7 +111,7 @@ class LostLogs:
         states = await self._reader.read_states(missing)
         return {tp: each for tp, each in states.items() if self._broker.broker_id in each.state.isr}
 
-
-def was_made(stored: StoredState) -> bool:
-    """Whether a broker has had the partition: its state was written again since the first time."""
-    return stored.state.version > 0
+    def _was_made(self, stored: StoredState) -> bool:
+        """Whether a broker has had the partition."""
+        age_ms = self._broker.runtime.clock.now_ms() - stored.created_ms
+        return stored.state.version > 0 or age_ms > YOUNG_MS

@@ -123,6 +123,18 @@ def test_patience_ends(cluster, caplog, monkeypatch):
     assert cluster.broker(1).replica_manager.lost_logs >= {T}
 
 
+def test_topic_whose_state_was_never_written_again_is_as_safe_once_it_is_old(cluster, monkeypatch):
+    """It has records although its first leader leads it still."""
+    cluster.wait_until_in_sync("t")
+    cluster.run(end_all(cluster))
+    lose(cluster, 1)
+    monkeypatch.setattr(lost_logs, "PATIENCE_MS", 0)
+    monkeypatch.setattr(lost_logs, "YOUNG_MS", 0)
+    cluster.start_broker(1)
+
+    assert cluster.broker(1).replica_manager.lost_logs >= {T}
+
+
 def test_topic_that_was_never_made_is_led_by_the_first(cluster, caplog, monkeypatch):
     """All ended before they had its log: nothing is lost, and it is not waited for long."""
     cluster.run(end_all(cluster))
