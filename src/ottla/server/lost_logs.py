@@ -42,7 +42,7 @@ class LostLogs:
         self._reader = TopicReader(broker.registry)
 
     async def wait(self) -> set[TopicPartition]:
-        """Wait until others lead what is lost here; returns what this broker must not lead.
+        """Wait until others lead what is lost here; returns what is lost, and must not be led.
 
         Where the state of a young partition was never written again, all brokers may have ended
         before they made its log: the wait is no longer than a session then, and it may be led.
