@@ -238,7 +238,7 @@ class LogConfig(ConfigTable, group=True):
 
 def _log_dirs(values: dict[str, Any]) -> tuple[str, ...]:
     dirs = tuple(values["log_dirs"] or (values["log_dir"],))
-    if not all(dirs) or len(set(dirs)) != len(dirs):
+    if not all(dirs) or len({each.rstrip("/") for each in dirs}) != len(dirs):
         raise ConfigError(
             f"log.dirs={','.join(dirs)}: must be names of directories, each of them once"
         )

@@ -54,7 +54,7 @@ def test_log_dirs_are_before_log_dir():
     assert BrokerConfig.parse({"log.dir": "/a", "log.dirs": "/b, /c"}).log_dirs == ("/b", "/c")
 
 
-@pytest.mark.parametrize("dirs", ["/a,/a", "/a,,/b"])
+@pytest.mark.parametrize("dirs", ["/a,/a", "/a,,/b", "/a,/a/"])
 def test_log_dirs_must_be_different_directories(dirs):
     """The same directory twice would be locked twice."""
     with pytest.raises(ConfigError, match=r"log\.dirs"):
