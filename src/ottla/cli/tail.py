@@ -24,6 +24,7 @@ from ottla.cli.property_files import command_settings
 from ottla.cli.table import JSON, TEXT
 from ottla.cli.times import age_text, moment_ms, moment_text
 from ottla.cli.topic_views import note_no_leader
+from ottla.clients.consumer.polls import polls_up_to
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
@@ -97,13 +98,11 @@ class Tail:
         """The records from these offsets to the ends that pass the filters, unordered in time."""
         for partition, offset in begin.items():
             self.consumer.seek(partition, offset)
-        unread = {each for each, end in self.ends.items() if begin[each] < end}
-        while unread:
-            for record in self.consumer.poll(POLL_MS):
+        for records in polls_up_to(self.consumer, self.ends, POLL_MS):
+            for record in records:
                 end = self.ends[TopicPartition(record.topic, record.partition)]
                 if record.offset < end and self._passes(record):
                     yield record
-            unread = {each for each in unread if self.consumer.position(each) < self.ends[each]}
 
     def _passes(self, record: ConsumerRecord) -> bool:
         return all(each(record) for each in self.filters)

@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from ottla.clients.consumer.consumer import Consumer
+from ottla.clients.consumer.polls import polls_up_to
 from ottla.clients.dead_letter_headers import REDRIVE_GROUP
 from ottla.clients.letter_families import (
     FAMILIES,
@@ -85,9 +86,9 @@ class Redrive:
     def _steps(self) -> Iterator[list[Departure]]:
         """The letters that go, as many at a time as one poll returns."""
         ends = self._begin()
-        while any(self._consumer.position(place) < end for place, end in ends.items()):
+        for records in polls_up_to(self._consumer, ends, STEP_MS):
             step = []
-            for record in self._consumer.poll(STEP_MS):
+            for record in records:
                 if record.offset < ends[TopicPartition(record.topic, record.partition)]:
                     step += self._judged(DeadLetter(record, self._choice.families))
             yield step

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ottla import Consumer, ConsumerRecord, TopicPartition
+from ottla.clients.consumer.polls import polls_up_to
 from ottla.pipelines.logged_request import request_of
 from ottla.site.activity import INPUTS, LOGINS, PAGE_VIEWS, POSTS
 
@@ -53,8 +54,8 @@ class TopicScan:
         """All records up to the present end, partition by partition."""
         found = []
         ends = self._consumer.end_offsets(self._partitions)
-        while any(self._consumer.position(each) < end for each, end in ends.items()):
-            found += self.poll()
+        for records in polls_up_to(self._consumer, ends, POLL_WAIT_MS):
+            found += records
         return sorted(found, key=lambda record: (record.partition, record.offset))
 
     def close(self) -> None:
