@@ -87,6 +87,7 @@ class ClusterMembership:
         """The epoch of this broker's present registration (KIP-380)."""
         self.is_registered = False
         """Whether the broker has its node, in a session that has not ended."""
+        self._was_suspended = False
         self._watch: Watch | None = None
 
     async def join(self) -> None:
@@ -180,34 +181,45 @@ class ClusterMembership:
     async def _outlives_predecessor(self) -> bool:
         """Whether the registered node was left by a killed process of this broker, and is gone now.
 
-        If it advertises the same addresses, this waits for as long as its session can last.
+        If it advertises the same addresses, this waits for as long as its session can last. That
+        time begins again where no server answered meanwhile: sessions last through its restart.
         """
-        path = paths.broker(self.broker_id)
-        news = asyncio.Event()
+        path, news = paths.broker(self.broker_id), asyncio.Event()
         watch = self.registry.watch_data(path, news.set)
         timeout_ms = self.config.zookeeper_session_timeout_ms + EXPIRY_SLACK_MS
-        timer = self.runtime.scheduler.call_later(timeout_ms, news.set)
         try:
-            data, _ = await self.registry.get(path)
-            node = BrokerNode.decode(self.broker_id, data)
-            if node.endpoints != tuple(map(str, self.end_points)):
-                return False
-            logger.warning(
-                "broker %d is registered by a process that was killed, or by another one that "
-                "advertises the same addresses: waiting for up to %d ms for its session to expire",
-                self.broker_id,
-                timeout_ms,
-            )
-            await news.wait()
-            return await self.registry.exists(path) is None
+            while True:
+                self._was_suspended = False
+                data, _ = await self.registry.get(path)
+                node = BrokerNode.decode(self.broker_id, data)
+                if node.endpoints != tuple(map(str, self.end_points)):
+                    return False
+                logger.warning(
+                    "broker %d is registered by a process that was killed, or by another one that "
+                    "advertises the same addresses: waiting for up to %d ms for its session to "
+                    "expire",
+                    self.broker_id,
+                    timeout_ms,
+                )
+                timer = self.runtime.scheduler.call_later(timeout_ms, news.set)
+                try:
+                    await news.wait()
+                finally:
+                    timer.cancel()
+                if await self.registry.exists(path) is None:
+                    return True
+                if not self._was_suspended:
+                    return False
+                news.clear()
         except NoNodeError:
             return True
         finally:
-            timer.cancel()
             watch.cancel()
 
     def _on_session(self, state: SessionState) -> None:
-        if state is SessionState.EXPIRED:
+        if state is SessionState.SUSPENDED:
+            self._was_suspended = True
+        elif state is SessionState.EXPIRED:
             self.is_registered = False
             logger.warning("broker %d lost its session at the registry", self.broker_id)
             self.controller.resign()

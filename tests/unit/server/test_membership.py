@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -24,7 +25,7 @@ from ottla.registry.tree import (
 )
 from ottla.registry.zookeeper import ZooKeeperRegistry
 from ottla.server.log_dir_failure_handler import LOG_RETRY_MS, LogDirFailureHandler
-from ottla.server.membership import ClusterMembership, cluster_registry
+from ottla.server.membership import EXPIRY_SLACK_MS, ClusterMembership, cluster_registry
 from ottla.structs import NO_EPOCH, EndPoint
 from ottla.testing import mock_runtime
 
@@ -86,6 +87,11 @@ class Registry(EmbeddedRegistry):
             if await self.exists(path) is not None:
                 await self.delete(path)
         self.session_watch(SessionState.EXPIRED)
+
+
+async def new_event():
+    """An event of the running loop."""
+    return asyncio.Event()
 
 
 class World:
@@ -283,6 +289,58 @@ def test_predecessor_is_waited_for(world):
     assert task.done()
     assert task.exception() is None
     assert world.controller.is_active
+
+
+def test_predecessor_has_its_whole_time_once_a_server_answers_again(world):
+    """A server that is started again gives all sessions their time anew."""
+    world.leave_node_of_predecessor()
+    task = world.join()
+    for _ in range(3):
+        world.runtime.advance(SESSION_MS)
+        world.registry.session_watch(SessionState.SUSPENDED)
+        world.runtime.advance(EXPIRY_SLACK_MS)
+        world.registry.session_watch(SessionState.RESUMED)
+        assert not task.done()
+    world.run(world.registry.delete(paths.broker(0)))
+    world.runtime.advance(1)
+
+    assert task.exception() is None
+    assert world.controller.is_active
+
+
+def test_namesake_is_refused_though_a_server_was_away(world):
+    """Its node stays for a whole session behind that."""
+    world.leave_node_of_predecessor()
+    task = world.join()
+    world.registry.session_watch(SessionState.SUSPENDED)
+    world.registry.session_watch(SessionState.RESUMED)
+    world.runtime.advance(2 * SESSION_MS)
+    assert not task.done()
+    world.runtime.advance(2 * SESSION_MS)
+
+    assert task.exception().error is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+def test_time_of_a_predecessor_begins_when_its_node_was_read(world, monkeypatch):
+    """No server answered before: that time is none of its session's."""
+    world.leave_node_of_predecessor()
+    get, answers = world.registry.get, world.run(new_event())
+
+    async def slow(path):
+        if path == paths.broker(0):
+            await answers.wait()
+        return await get(path)
+
+    monkeypatch.setattr(world.registry, "get", slow)
+    task = world.join()
+    world.runtime.advance(5 * SESSION_MS)
+    answers.set()
+    world.runtime.advance(SESSION_MS)
+    assert not task.done()
+    world.run(world.registry.delete(paths.broker(0)))
+    world.runtime.advance(1)
+
+    assert task.exception() is None
 
 
 def test_namesake_that_lives_is_refused(world):
