@@ -14,9 +14,9 @@ from enum import IntEnum
 from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.controller.broker_registration import broker_node, register_broker
+from ottla.controller.broker_registration import broker_node, live_brokers, register_broker
 from ottla.controller.controller import Controller
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.network.tls_context import ClientTls
 from ottla.registry import paths
 from ottla.registry.embedded import REGISTRY_DIRECTORY, EmbeddedRegistry
@@ -99,6 +99,7 @@ class ClusterMembership:
         # First: a session may end while the broker joins, and then it has to do so again.
         self._watch = self.registry.watch_session(self._on_session)
         try:
+            await self._check_addresses()
             await self._register()
             await self.controller.startup()
         except SessionEndedError as error:
@@ -126,6 +127,17 @@ class ClusterMembership:
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
+
+    async def _check_addresses(self) -> None:
+        """ConfigError where an address of this broker is advertised by another one already."""
+        own = {(each.host, each.port): each for each in self.end_points}
+        for broker in (await live_brokers(self.registry)).values():
+            for each in broker.endpoints if broker.id != self.broker_id else ():
+                if taken := own.get((each.host, each.port)):
+                    raise ConfigError(
+                        f"advertised.listeners: {taken} is the address of broker {broker.id}, "
+                        "which is registered with it"
+                    )
 
     async def _check_cluster(self) -> None:
         """INCONSISTENT_CLUSTER_ID if the registry was emptied, or has another cluster's tree.

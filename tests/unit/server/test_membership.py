@@ -14,7 +14,7 @@ from ottla.controller.broker_registration import (
     register_broker,
 )
 from ottla.controller.controller import Controller
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.tree import (
@@ -351,6 +351,25 @@ def test_namesake_that_lives_is_refused(world):
 
     assert task.done()
     assert task.exception().error is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+@pytest.mark.parametrize(("host", "port"), [("other", ADDRESS.port), (ADDRESS.host, 9099)])
+def test_broker_beside_others_joins(world, host, port):
+    """Another host, or another port of the same one."""
+    world.run(register_broker(world.registry, 7, [ADDRESS._replace(host=host, port=port)], 0))
+    world.run(world.membership.join())
+
+    assert world.names() == ["0", "7"]
+
+
+def test_address_of_another_broker_is_refused(world):
+    """Its clients would be sent to the wrong one of both, whatever the listener is called."""
+    taken = ADDRESS._replace(listener_name="OUTSIDE")
+    world.run(register_broker(world.registry, 7, [taken._replace(port=9099), taken], 0))
+    with pytest.raises(ConfigError, match=f"{ADDRESS} is the address of broker 7"):
+        world.run(world.membership.join())
+
+    assert world.names() == ["7"]
 
 
 def test_namesake_elsewhere_is_refused_at_once(world):
