@@ -410,11 +410,11 @@ class ReplicaManager:
         """
         errors = {}
         for state in states:
-            topic_partition = state.topic_partition
+            tp, is_known = state.topic_partition, state.topic_partition in self.offline_partitions
             take_over = partial(self._take_over, state, brokers)
-            error = errors[topic_partition] = outcome("taken over", topic_partition, take_over)
+            error = errors[tp] = outcome("taken over", tp, take_over, is_known=is_known)
             if error is ErrorCode.KAFKA_STORAGE_ERROR:
-                self.offline_partitions.add(topic_partition)
+                self.offline_partitions.add(tp)
         # Waiting operations learn of the new epochs now: the logs may soon be truncated.
         self.delayed.check(errors)
         self.fetchers.close_idle()
@@ -523,12 +523,22 @@ class ReplicaManager:
         return ErrorCode.NONE
 
 
-def outcome(done: str, topic_partition: TopicPartition, step: Callable[[], ErrorCode]) -> ErrorCode:
-    """The error of a step with one partition, which does not keep the others from theirs."""
+def outcome(
+    done: str,
+    topic_partition: TopicPartition,
+    step: Callable[[], ErrorCode],
+    *,
+    is_known: bool = False,
+) -> ErrorCode:
+    """The error of a step with one partition, which does not keep the others from theirs.
+
+    One that `is_known`, as the step is tried again every few seconds, was logged the first time.
+    """
     try:
         return step()
     except KafkaError as error:
-        logger.error("%s cannot be %s: %s", topic_partition, done, error)
+        level = logging.DEBUG if is_known else logging.ERROR
+        logger.log(level, "%s cannot be %s: %s", topic_partition, done, error)
         return error.error
     except Exception:
         logger.exception("%s cannot be %s", topic_partition, done)

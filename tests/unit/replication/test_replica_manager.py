@@ -602,6 +602,21 @@ def test_bug_that_one_partition_meets_is_an_error_of_that_one(manager, monkeypat
     caplog.clear()
 
 
+def test_log_that_cannot_be_made_again_and_again_is_logged_once(manager, runtime, caplog):
+    """The controller orders it every few seconds; once it was there, a new refusal is news."""
+    third = TopicPartition("t", 2)
+    for refusals in (3, 0, 2):
+        if not refusals:
+            manager.become_leader_or_follower([led(third)], {})
+            manager.stop_replica([StopReplicaPartition(third, NO_EPOCH, True)])
+        for _ in range(refusals):
+            runtime.disk.fail("open", "/logs/t-2/*", error=errno.ENOSPC)
+            manager.become_leader_or_follower([led(third)], {})
+
+    assert caplog.text.count("t-2 cannot be taken over") == 2
+    caplog.clear()
+
+
 def test_log_that_could_not_be_made_can_be_deleted(manager, runtime):
     """The disk was full, and nothing is left of it: the topic need not wait for a restart."""
     third = TopicPartition("t", 2)
