@@ -62,7 +62,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/clients/processing/test_processing.py",
         "records are worked on, and buried, by the workers of each kind",
-        "clients/processing/workers clients/processing/dead_letters clients/dead_letter_headers "
+        "clients/processing/dead_letters clients/dead_letter_headers "
         "clients/processing/processing_calls",
     ),
     Elsewhere(

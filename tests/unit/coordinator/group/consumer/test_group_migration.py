@@ -25,6 +25,10 @@ from ottla.protocol.message import decode_versioned
 from ottla.protocol.offsets_topic import (
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
     GroupMetadataKey,
     decode_key,
 )
@@ -480,6 +484,22 @@ def test_mixed_group_is_read_back_from_the_log(world):
         assert peer.beat() is ErrorCode.NONE
     settle(world, a, b, c)
     assert a.owned | b.owned | c.owned == EVERYTHING
+
+
+def test_epochs_in_the_log_begin_with_the_generation(world):
+    """Of the group and of its targets: a replay up to there has a group without a rebalance."""
+    a, _ = classic_group(world)
+    world.join(Peer("c"))
+    group_epochs, target_epochs = [], []
+    for key, value in world.log.records():
+        kind = decode_key(key)
+        if isinstance(kind, ConsumerGroupMetadataKey) and value:
+            group_epochs.append(decode_versioned(ConsumerGroupMetadataValue, value).epoch)
+        elif isinstance(kind, ConsumerGroupTargetAssignmentMetadataKey) and value:
+            target = decode_versioned(ConsumerGroupTargetAssignmentMetadataValue, value)
+            target_epochs.append(target.assignment_epoch)
+
+    assert group_epochs[0] == target_epochs[0] == a.generation
 
 
 @pytest.mark.parametrize("direction", ["up", "down"])
