@@ -129,15 +129,19 @@ class ClusterMembership:
             self._watch = None
 
     async def _check_addresses(self) -> None:
-        """ConfigError where an address of this broker is advertised by another one already."""
+        """ConfigError where an address of this broker is advertised by another one that lives.
+
+        A process that was killed, and had another id, as one has that is generated, does not.
+        """
         own = {(each.host, each.port): each for each in self.end_points}
         for broker in (await live_brokers(self.registry)).values():
-            for each in broker.endpoints if broker.id != self.broker_id else ():
-                if taken := own.get((each.host, each.port)):
-                    raise ConfigError(
-                        f"advertised.listeners: {taken} is the address of broker {broker.id}, "
-                        "which is registered with it"
-                    )
+            found = [own.get((each.host, each.port)) for each in broker.endpoints]
+            taken = next(filter(None, found), None) if broker.id != self.broker_id else None
+            if taken and not await self._outlives(broker.id, broker.endpoints):
+                raise ConfigError(
+                    f"advertised.listeners: {taken} is the address of broker {broker.id}, "
+                    "which is registered with it"
+                )
 
     async def _check_cluster(self) -> None:
         """INCONSISTENT_CLUSTER_ID if the registry was emptied, or has another cluster's tree.
@@ -170,7 +174,7 @@ class ClusterMembership:
             # Or by an attempt of this session that failed later, or is under way: now, or when
             # this one has waited for the session of a predecessor to end.
             if not await self._has_own_node():
-                is_gone = await self._outlives_predecessor()
+                is_gone = await self._outlives(self.broker_id, self.end_points)
                 if not is_gone and not await self._has_own_node():
                     raise
                 return not is_gone
@@ -190,27 +194,27 @@ class ClusterMembership:
             self.registry, self.broker_id, self.end_points, now_ms, rack
         )
 
-    async def _outlives_predecessor(self) -> bool:
-        """Whether the registered node was left by a killed process of this broker, and is gone now.
+    async def _outlives(self, broker_id: int, end_points: Sequence[EndPoint]) -> bool:
+        """Whether the registered node was left by a killed process, and is gone now.
 
-        If it advertises the same addresses, this waits for as long as its session can last. That
+        While it advertises these addresses, this waits for as long as its session can last. That
         time begins again where no server answered meanwhile: sessions last through its restart.
         """
-        path, news = paths.broker(self.broker_id), asyncio.Event()
+        path, news = paths.broker(broker_id), asyncio.Event()
         watch = self.registry.watch_data(path, news.set)
         timeout_ms = self.config.zookeeper_session_timeout_ms + EXPIRY_SLACK_MS
         try:
             while True:
                 self._was_suspended = False
                 data, _ = await self.registry.get(path)
-                node = BrokerNode.decode(self.broker_id, data)
-                if node.endpoints != tuple(map(str, self.end_points)):
+                node = BrokerNode.decode(broker_id, data)
+                if node.endpoints != tuple(map(str, end_points)):
                     return False
                 logger.warning(
                     "broker %d is registered by a process that was killed, or by another one that "
                     "advertises the same addresses: waiting for up to %d ms for its session to "
                     "expire",
-                    self.broker_id,
+                    broker_id,
                     timeout_ms,
                 )
                 timer = self.runtime.scheduler.call_later(timeout_ms, news.set)

@@ -366,10 +366,26 @@ def test_address_of_another_broker_is_refused(world):
     """Its clients would be sent to the wrong one of both, whatever the listener is called."""
     taken = ADDRESS._replace(listener_name="OUTSIDE")
     world.run(register_broker(world.registry, 7, [taken._replace(port=9099), taken], 0))
-    with pytest.raises(ConfigError, match=f"{ADDRESS} is the address of broker 7"):
-        world.run(world.membership.join())
+    task = world.join()
+    world.runtime.advance(2 * SESSION_MS)
 
+    with pytest.raises(ConfigError, match=f"{ADDRESS} is the address of broker 7"):
+        task.result()
     assert world.names() == ["7"]
+
+
+@pytest.mark.parametrize("more", [[], [ADDRESS._replace(host="::1", port=9099)]])
+def test_killed_process_of_another_id_is_waited_for(world, more):
+    """A broker whose id is generated has another one after a start on an empty disk."""
+    world.run(register_broker(world.registry, 7, [ADDRESS, *more], 0))
+    task = world.join()
+    world.runtime.advance(SESSION_MS)
+    assert not task.done()
+    world.run(world.registry.delete(paths.broker(7)))
+    world.runtime.advance(1)
+
+    assert task.exception() is None
+    assert world.names() == ["0"]
 
 
 def test_namesake_elsewhere_is_refused_at_once(world):
