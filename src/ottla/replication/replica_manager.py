@@ -58,6 +58,7 @@ from ottla.structs import (
     CONSUMER_REPLICA_ID,
     EPOCH_DURING_DELETE,
     NO_EPOCH,
+    NO_LEADER,
     NO_OFFSET,
     NO_UUID,
     IsolationLevel,
@@ -92,7 +93,7 @@ class ReplicaManager:
         self.partitions: dict[TopicPartition, Partition] = {}
         # Partitions of this broker in log directories that have failed, or refused a new log.
         self.offline_partitions: set[TopicPartition] = set()
-        self.lost_logs: set[TopicPartition] = set()  # not made while the broker counts as in sync
+        self.lost_logs: set[TopicPartition] = set()  # made only once another broker leads
         self.is_leaving = False  # it stops soon, and copies nothing that it would get in sync with
         self.delayed = DelayedOperations(runtime.scheduler)
         self.stats = ReplicaStats()
@@ -452,7 +453,7 @@ class ReplicaManager:
         tp, logs = state.topic_partition, self.log_manager
         if tp in self.offline_partitions and logs.may_be_on_disk(tp):
             self.partition(tp)  # until the broker is started again
-        if tp in self.lost_logs and self.broker_id in state.leader_and_isr.isr and not state.is_new:
+        if tp in self.lost_logs and not (state.is_new or is_led_by_others(state, self.broker_id)):
             raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {tp} is lost")
         logs.put_stray_away(tp, state.topic_id)
         log = logs.get_or_create_log(tp, state.topic_id, is_new=state.is_new)
@@ -521,6 +522,11 @@ class ReplicaManager:
             logs.delete_log(topic_partition)
             self.offline_partitions.discard(topic_partition)
         return ErrorCode.NONE
+
+
+def is_led_by_others(state: PartitionState, broker_id: int) -> bool:
+    """Whether another broker leads, without this one in sync."""
+    return not {broker_id, NO_LEADER} & {state.leader, *state.leader_and_isr.isr}
 
 
 def outcome(

@@ -8,17 +8,26 @@ new and empty log would be the valid one, and the other replicas would cut their
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+from uuid import UUID
 
 from ottla.controller.topic_store import StoredState, TopicReader
 from ottla.errors import KafkaError
-from ottla.registry.tree import REGISTRY_RETRY_MS, NoNodeError, SessionEndedError
+from ottla.registry import paths
+from ottla.registry.tree import (
+    REGISTRY_RETRY_MS,
+    NoNodeError,
+    RegistryError,
+    RegistryFailedError,
+    SessionEndedError,
+)
+from ottla.registry.znodes import encode_partition_state
 from ottla.runtime.scheduler import gather_each, pause
 from ottla.server.membership import EXPIRY_SLACK_MS
 from ottla.server.parts import Parts
-from ottla.structs import TopicPartition
+from ottla.structs import NO_LEADER, NO_UUID, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +38,7 @@ YOUNG_MS: Final = 600_000
 SHOWN: Final = 5
 
 Lost = dict[TopicPartition, StoredState]
+T = TypeVar("T")
 
 
 class LostLogs:
@@ -48,29 +58,55 @@ class LostLogs:
         before they made its log: the wait is no longer than a session then, and it may be led.
         """
         session_ms = self._broker.config.zookeeper_session_timeout_ms + EXPIRY_SLACK_MS
-        runtime = self._broker.runtime
-        missing = await self._missing()
-        lost = await self._lost(missing)
-        began_ms = runtime.clock.monotonic_ms()
-        is_told = False
+        missing = await self._answered(self._missing)
+        lost = await self._answered(partial(self._lost, missing))
+        waited_ms = 0  # between two answers: nobody leads anything while there is no registry
         while shared := {tp: each for tp, each in lost.items() if len(each.state.isr) > 1}:
             is_sure = any(map(self._was_made, shared.values()))
             limit_ms = PATIENCE_MS if is_sure else min(session_ms, PATIENCE_MS)
-            if runtime.clock.monotonic_ms() - began_ms >= limit_ms:
+            if waited_ms >= limit_ms:
                 break
-            if not is_told:
+            if not waited_ms:
                 logger.warning("%s: waiting for up to %d ms", self._told(shared), limit_ms)
-                is_told = True
-            await pause(runtime.scheduler, REGISTRY_RETRY_MS)
-            with suppress(SessionEndedError):  # the next session answers
-                lost = await self._lost(list(lost))
+            await pause(self._broker.runtime.scheduler, REGISTRY_RETRY_MS)
+            waited_ms += REGISTRY_RETRY_MS
+            lost = await self._answered(partial(self._lost, list(lost)))
         refused = {tp: each for tp, each in lost.items() if self._was_made(each)}
         if refused:
+            await gather_each(self._give_up, refused.items())
             logger.error(
-                "%s: they are not led by this broker; an unclean election gives them to another",
+                "%s: they are not led by this broker, but by the others in sync once these come; "
+                "where there are none, an unclean election gives them to another",
                 self._told(refused),
             )
         return set(refused)
+
+    async def _answered(self, question: Callable[[], Awaitable[T]]) -> T:
+        """The answer of the registry, in the next session where one ends meanwhile."""
+        while True:
+            try:
+                return await question()
+            except SessionEndedError as error:
+                logger.warning("the registry is asked again for lost logs: %s", error)
+                await pause(self._broker.runtime.scheduler, REGISTRY_RETRY_MS)
+
+    async def _give_up(self, one: tuple[TopicPartition, StoredState]) -> None:
+        """Be out of sync, where others are in sync: a controller would drop them, as they are away.
+
+        Not where the log may be in a directory that has failed, and can be repaired.
+        """
+        tp, (state, epoch, *_) = one
+        own_id = self._broker.broker_id
+        others = tuple(each for each in state.isr if each != own_id)
+        if not others or self._broker.log_manager.may_be_on_disk(tp):
+            return
+        leader = NO_LEADER if state.leader == own_id else state.leader
+        given_up = state._replace(leader=leader, leader_epoch=state.leader_epoch + 1, isr=others)
+        data, path = encode_partition_state(given_up, epoch), paths.partition_state(*tp)
+        try:
+            await self._broker.registry.set(path, data, state.version)
+        except RegistryError as error:  # it was written or deleted meanwhile
+            logger.warning("%s is left as it is: %s", tp, error)
 
     def _told(self, lost: Lost) -> str:
         names = [str(each) for each in sorted(lost)]
@@ -86,25 +122,33 @@ class LostLogs:
         reader = self._reader
         gone = set(await reader.marked_for_deletion())
         names = [name for name in await reader.names() if name not in gone]
-        found = await gather_each(self._replicated_here, names)
-        logs = self._broker.log_manager
-        return [tp for some in found for tp in some if logs.get_log(tp) is None]
+        found = await gather_each(self._missing_of, names)
+        return [tp for some in found for tp in some]
 
-    async def _replicated_here(self, topic: str) -> list[TopicPartition]:
+    async def _missing_of(self, topic: str) -> list[TopicPartition]:
         if self._broker.dynamic_config.topic_config(topic).unclean_leader_election_enable:
             return []
         try:
             node = await self._reader.read(topic)
         except NoNodeError:
             return []
+        except RegistryFailedError:
+            raise
         except KafkaError as error:
             logger.error("topic %s is left alone: %s", topic, error)
             return []
         return [
             TopicPartition(topic, index)
             for index, replicas in node.assignment.items()
-            if len(replicas) > 1 and self._broker.broker_id in replicas
+            if len(replicas) > 1
+            and self._broker.broker_id in replicas
+            and not self._has_log(TopicPartition(topic, index), node.topic_id)
         ]
+
+    def _has_log(self, tp: TopicPartition, topic_id: UUID) -> bool:
+        """One of an older topic of that name is none: it is put away when it is led."""
+        log = self._broker.log_manager.get_log(tp)
+        return log is not None and (log.topic_id == topic_id or NO_UUID in (log.topic_id, topic_id))
 
     async def _lost(self, missing: Sequence[TopicPartition]) -> Lost:
         """Those for which the registry names this broker in sync."""

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from ottla import Admin, Producer
+from ottla.config.broker_config import BrokerConfig
+from ottla.controller.topic_store import StoredState, TopicReader
+from ottla.log.log_files import PARTITION_METADATA
+from ottla.registry.tree import SessionEndedError
 from ottla.server import log_dir_failure_handler, lost_logs
-from ottla.structs import ElectionType, TopicPartition
-from ottla.testing import InProcessCluster, wait_until
+from ottla.structs import ElectionType, LeaderAndIsr, TopicPartition
+from ottla.testing import InProcessCluster, mock_runtime, wait_until
 from ottla.testing.memory_disk import MemoryDisk
 from ottla.testing.waiting import wait_until_async
 
@@ -173,3 +178,133 @@ def test_lost_disk_is_filled_again_while_others_lead(cluster, caplog):
 
     assert values(cluster) == list(range(RECORDS))
     assert not told(caplog)
+
+
+@pytest.mark.parametrize("method", ["marked_for_deletion", "names", "read", "read_states"])
+def test_session_that_ends_meanwhile_ends_no_start_and_hides_no_loss(
+    cluster, caplog, monkeypatch, method
+):
+    """A topic that could not be read was left alone, as one whose node is damaged."""
+    write_state_again(cluster)
+    cluster.wait_until_in_sync("t")
+    cluster.run(end_all(cluster))
+    lose(cluster, 1)
+    answer, ended = getattr(TopicReader, method), []
+
+    async def end_once(reader, *questions):
+        if type(reader) is TopicReader and questions not in ended:  # not that of a controller
+            ended.append(questions)
+            raise SessionEndedError("the session has ended")
+        return await answer(reader, *questions)
+
+    monkeypatch.setattr(TopicReader, method, end_once)
+    cluster.run(start_with(cluster, 1, caplog, 2, 3))
+    cluster.wait_until_in_sync("t")
+
+    assert values(cluster) == list(range(RECORDS))
+    assert ended
+    assert WAITS in caplog.text
+
+
+def test_replica_that_comes_late_leads(cluster, monkeypatch):
+    """The first one gave its place in sync up: its controller made it the only one in sync."""
+    monkeypatch.setattr(lost_logs, "PATIENCE_MS", 0)
+    write_state_again(cluster)
+    cluster.wait_until_in_sync("t")
+    cluster.run(end_all(cluster))
+    lose(cluster, 1)
+    for broker_id in BROKERS:
+        cluster.start_broker(broker_id)
+    cluster.wait_until_in_sync("t")
+
+    assert values(cluster) == list(range(RECORDS))
+
+
+def test_brokers_that_wait_for_each_other_lead_what_they_have(caplog, monkeypatch):
+    """Each has lost one log: neither is registered, so that no leader can come."""
+    monkeypatch.setattr(lost_logs, "PATIENCE_MS", 1_000)
+    with InProcessCluster(2, zookeeper_session_timeout_ms=100) as cluster:
+        with Admin(cluster.bootstrap_servers) as admin:
+            admin.create_topics(["t", "u"])
+        send(cluster)
+        for topic in ("t", "u"):
+            cluster.wait_until_in_sync(topic)
+            cluster.move_leader(topic)
+            cluster.wait_until_in_sync(topic)
+        cluster.run(end_all(cluster))
+        for broker_id, topic in ((1, "t"), (2, "u")):
+            cluster.disks[broker_id].rename(f"/data/{topic}-0", "/data/elsewhere")
+        cluster.run(start_with(cluster, 1, caplog, 2))
+        for topic in ("t", "u"):
+            cluster.wait_until_in_sync(topic)
+
+        assert values(cluster) == list(range(RECORDS))
+        assert sum("waiting for up to" in text for text in told(caplog)) == 2
+
+
+def test_log_of_an_older_topic_is_none(cluster, caplog):
+    """It was put away when the broker led, and the log that it made was empty."""
+    disk = cluster.disks[1]
+    with Admin(cluster.bootstrap_servers) as admin:
+        former = disk.read_bytes(f"/data/{T}/{PARTITION_METADATA}")
+        admin.delete_topics(["t"])
+        wait_until(lambda: "t" not in admin.list_topics(), "it is deleted")
+        admin.create_topics(["t"])
+    send(cluster)
+    write_state_again(cluster)
+    cluster.wait_until_in_sync("t")
+    cluster.run(end_all(cluster))
+    disk.replace(f"/data/{T}/{PARTITION_METADATA}", former)
+    cluster.run(start_with(cluster, 1, caplog, 2, 3))
+    cluster.wait_until_in_sync("t")
+
+    assert values(cluster) == list(range(RECORDS))
+
+
+def test_unclean_election_takes_a_replica_with_records(cluster, monkeypatch):
+    """The broker that lost its log would have been the first one, out of sync as the other is."""
+    monkeypatch.setattr(log_dir_failure_handler, "LOG_RETRY_MS", 100)
+    monkeypatch.setattr(lost_logs, "PATIENCE_MS", 0)
+    write_state_again(cluster)
+    cluster.wait_until_in_sync("t")
+    cluster.stop_broker(3)
+    cluster.wait_until_in_sync("t", replicas=2)
+    cluster.run(end_all(cluster))
+    lose(cluster, 1)
+    cluster.start_broker(1)
+    cluster.start_broker(3)
+
+    assert cluster.broker(1).replica_manager.lost_logs >= {T}
+    with Admin(cluster.bootstrap_servers) as admin:
+        assert admin.elect_leaders(ElectionType.UNCLEAN, [T]) == {T: None}
+    assert cluster.leader("t") == 3
+    cluster.wait_until_in_sync("t", replicas=2)
+    assert values(cluster) == list(range(RECORDS))
+
+
+def test_time_without_a_registry_is_no_wait(monkeypatch):
+    """The others were cut off as well: an empty log of a young topic was led at once."""
+    runtime, answers = mock_runtime(), 0
+    state = StoredState(LeaderAndIsr(1, 0, (1, 2)), 1, 1, runtime.clock.now_ms())
+    parts = SimpleNamespace(
+        runtime=runtime, config=BrokerConfig.parse({}), broker_id=1, registry=None
+    )
+    logs = lost_logs.LostLogs(parts)
+
+    async def nothing():
+        return []
+
+    async def lost(missing):
+        nonlocal answers
+        answers += 1
+        if answers == 2:  # it answers after a long time
+            await lost_logs.pause(runtime.scheduler, 10 * lost_logs.PATIENCE_MS)
+        return {T: state} if answers < 4 else {}
+
+    monkeypatch.setattr(logs, "_missing", nothing)
+    monkeypatch.setattr(logs, "_lost", lost)
+    task = runtime.scheduler.spawn(logs.wait(), "wait")
+    runtime.advance(11 * lost_logs.PATIENCE_MS)
+
+    assert task.result() == set()
+    assert answers == 4
