@@ -12,6 +12,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.controller.topic_store import StoredState, TopicReader
 from ottla.log.log_files import PARTITION_METADATA
 from ottla.registry.tree import SessionEndedError
+from ottla.replication import replica_manager
 from ottla.server import log_dir_failure_handler, lost_logs
 from ottla.structs import ElectionType, LeaderAndIsr, TopicPartition
 from ottla.testing import InProcessCluster, mock_runtime, wait_until
@@ -110,6 +111,7 @@ def test_broker_that_was_last_in_sync_does_not_lead_an_empty_log(cluster, caplog
         return found is not None and found.partitions[0].leader not in BROKERS
 
     wait_until(lambda: cluster.run(is_leaderless()), "nobody leads")
+    caplog.set_level("DEBUG", replica_manager.__name__)  # an error is told once
     refused = caplog.text.count(f"the log of {T} is lost")
     wait_until(lambda: caplog.text.count(f"the log of {T} is lost") > refused + 1, "it is refused")
     assert cluster.run(is_leaderless())
