@@ -55,6 +55,8 @@ class ActiveController:
         self._run = run
         self._watches: list[Watch] = []
         self._timer: Timer | None = None
+        # Their answers are all heard, in order: what comes behind an error takes it back.
+        self._with_errors: set[int] = set()
         self.core = core = ControllerCore(
             runtime,
             config,
@@ -185,8 +187,9 @@ class ActiveController:
     def _on_leader_and_isr(
         self, broker_id: int, answers: Mapping[TopicPartition, ErrorCode]
     ) -> None:
-        was_offline = bool(self.context.offline.get(broker_id))
-        if was_offline or ErrorCode.KAFKA_STORAGE_ERROR in answers.values():
+        if ErrorCode.KAFKA_STORAGE_ERROR in answers.values():
+            self._with_errors.add(broker_id)
+        if broker_id in self._with_errors:
             name = f"broker {broker_id} has answered LeaderAndIsr"
             self._enqueue(name, partial(self.brokers.on_answer, broker_id, answers))
 

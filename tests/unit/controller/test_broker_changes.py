@@ -248,6 +248,26 @@ def test_failed_log_directory_takes_away_only_what_was_in_it(world):
     assert world.orders.metadata[T0].offline_replicas == (2,)
 
 
+def test_log_that_a_broker_has_a_moment_later_is_not_called_offline(world):
+    """Both answers come before the controller has looked at the first one."""
+    leader_and_isr, answers = world.orders.leader_and_isr, []
+
+    def answer_later(controller_epoch, broker_id, states, brokers, on_answer):
+        if broker_id == 2:
+            answers.append(on_answer)
+        else:
+            leader_and_isr(controller_epoch, broker_id, states, brokers, on_answer)
+
+    world.orders.leader_and_isr = answer_later
+    world.run(world.controller.on_log_dir_event(2))
+    (answer,) = answers
+    answer({T0: ErrorCode.KAFKA_STORAGE_ERROR})
+    answer({T0: ErrorCode.NONE})
+    world.settle()
+
+    assert world.controller.context.is_online(T0, 2)
+
+
 def test_log_that_a_broker_has_again_is_not_called_offline_any_more(world):
     """Its answer to the next order says so, and its replica may be in sync again."""
     world.orders.offline[2] = {T0}
