@@ -264,6 +264,17 @@ def test_latest_record_is_found_whatever_the_headers_say():
             assert at_once(latest_of_segment(segments[1], start)) == expected
 
 
+def test_record_of_1970_is_the_latest_where_no_other_is_left():
+    """The larger time of the segment is of a record before the start; 0 is a time, -1 is none."""
+    segment = LogSegment(MemoryDisk(), "", BASE, CONFIG, NOW_MS)
+    segment.create()
+    for number, timestamp_ms in enumerate((5, 0, -1)):
+        add(segment, number, timestamp_ms)
+
+    assert at_once(latest_of_segment(segment, BASE + 2)) == (0, BASE + 2, -1)
+    assert at_once(latest_of_segment(segment, BASE + 4)) is None
+
+
 def test_cache_is_asked_about_all_that_would_be_read(monkeypatch):
     """From the index entry to the header of the batch at the limit of the read."""
     segment = reopened(new_segment())
