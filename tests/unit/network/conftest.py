@@ -23,7 +23,7 @@ GUEST = "guest"
 """On the loop of another program."""
 
 
-@pytest.fixture(params=[*POLLERS, GUEST])
+@pytest.fixture(params=[*POLLERS, pytest.param(GUEST, marks=pytest.mark.wide)])
 def new_world(request: pytest.FixtureRequest) -> Iterator[Callable[..., NetworkWorld]]:
     """Makes a processor with settings of its own."""
     worlds: list[NetworkWorld] = []

@@ -25,6 +25,13 @@ WAITS = "another replica must lead first"
 T = TopicPartition("t", 0)
 
 
+@pytest.fixture(autouse=True)
+def quick_looks(monkeypatch) -> None:
+    """Registry and controller are asked again after a moment."""
+    monkeypatch.setattr(lost_logs, "REGISTRY_RETRY_MS", 50)
+    monkeypatch.setattr(log_dir_failure_handler, "LOG_RETRY_MS", 100)
+
+
 @pytest.fixture
 def cluster() -> InProcessCluster:
     """Three brokers, all in sync, with records of a topic that broker 1 leads."""
@@ -100,7 +107,6 @@ def test_broker_without_its_log_lets_others_lead_first(cluster, caplog, monkeypa
 
 def test_broker_that_was_last_in_sync_does_not_lead_an_empty_log(cluster, caplog, monkeypatch):
     """The others ended in order, before it: they have all that was acknowledged."""
-    monkeypatch.setattr(log_dir_failure_handler, "LOG_RETRY_MS", 100)
     write_state_again(cluster)
     cluster.wait_until_in_sync("t")
     for broker_id in (3, 2, 1):
@@ -267,7 +273,6 @@ def test_log_of_an_older_topic_is_none(cluster, caplog):
 
 def test_unclean_election_takes_a_replica_with_records(cluster, monkeypatch):
     """The broker that lost its log would have been the first one, out of sync as the other is."""
-    monkeypatch.setattr(log_dir_failure_handler, "LOG_RETRY_MS", 100)
     monkeypatch.setattr(lost_logs, "PATIENCE_MS", 0)
     write_state_again(cluster)
     cluster.wait_until_in_sync("t")
