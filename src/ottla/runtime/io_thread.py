@@ -16,12 +16,13 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from threading import Condition, Event, Lock, RLock, get_ident
 from typing import Any, Final, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 from ottla.errors import KafkaTimeoutError
 from ottla.runtime.runtime import real_runtime
 
 __all__ = [
+    "ForkHearer",
     "LONGEST_WAIT_MS",
     "MARGIN_MS",
     "Condition",
@@ -31,7 +32,6 @@ __all__ = [
     "RLock",
     "TURNS_TO_CLOSE",
     "get_ident",
-    "hear_of_forks",
     "run_in_thread",
     "stack_of",
 ]
@@ -87,7 +87,7 @@ class IoThread:
         self.name = name
         self.on_fork: Callable[[], object] = lambda: None
         """Called in a child process that was forked: this thread does not run there."""
-        hear_of_forks(self, lambda thread: thread.on_fork())
+        self._fork_hearer = ForkHearer(self._hear_of_fork)
         self._loop = new_loop()
         self.runtime = real_runtime(self._loop)
         self._is_closed = False
@@ -213,6 +213,9 @@ class IoThread:
         if threading.current_thread() is not self._thread:
             self._thread.join(JOIN_TIMEOUT_S)
 
+    def _hear_of_fork(self) -> None:
+        self.on_fork()
+
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
@@ -251,17 +254,25 @@ class IoThread:
             await asyncio.sleep(0)
 
 
-_hearing: WeakKeyDictionary[Any, Callable[[Any], object]] = WeakKeyDictionary()
+class ForkHearer:
+    """Has a function called in each child process that is forked while its owner keeps this.
+
+    The owner itself is not referred to weakly: an object of a compiled class cannot be.
+    """
+
+    __slots__ = ("__weakref__", "on_fork")
+
+    def __init__(self, on_fork: Callable[[], object]) -> None:
+        self.on_fork = on_fork
+        _hearers.add(self)
 
 
-def hear_of_forks(owner: T, on_fork: Callable[[T], object]) -> None:
-    """Have `on_fork(owner)` called in each child process that is forked while the owner lives."""
-    _hearing[owner] = on_fork
+_hearers: WeakSet[ForkHearer] = WeakSet()
 
 
 def _tell_of_fork() -> None:
-    for owner, on_fork in list(_hearing.items()):
-        on_fork(owner)
+    for each in list(_hearers):
+        each.on_fork()
 
 
 if hasattr(os, "register_at_fork"):  # where there are forks

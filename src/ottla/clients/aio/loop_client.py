@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
 from ottla.runtime.app_loop import app_runtime
-from ottla.runtime.io_thread import TURNS_TO_CLOSE, get_ident, hear_of_forks
+from ottla.runtime.io_thread import TURNS_TO_CLOSE, ForkHearer, get_ident
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ class LoopClient(ABC):
         self._thread = 0
         self._is_running: Callable[[], bool] = lambda: False
         self._closing: asyncio.Task[None] | None = None
-        hear_of_forks(self, LoopClient._on_fork)
+        self._fork_hearer = ForkHearer(self._on_fork)
 
     def _on_fork(self) -> None:
         """Refuse calls in a child process from now on, if it was opened before."""
