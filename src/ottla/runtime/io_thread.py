@@ -85,9 +85,6 @@ class IoThread:
     ) -> None:
         """Without `is_started` it starts with `begin_with`."""
         self.name = name
-        self.on_fork: Callable[[], object] = lambda: None
-        """Called in a child process that was forked: this thread does not run there."""
-        self._fork_hearer = ForkHearer(self._hear_of_fork)
         self._loop = new_loop()
         self.runtime = real_runtime(self._loop)
         self._is_closed = False
@@ -212,9 +209,6 @@ class IoThread:
         self.post(self._stop)
         if threading.current_thread() is not self._thread:
             self._thread.join(JOIN_TIMEOUT_S)
-
-    def _hear_of_fork(self) -> None:
-        self.on_fork()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -18,7 +18,6 @@ class VirtualThread:
     def __init__(self, runtime: MockRuntime) -> None:
         self.runtime = runtime
         self.is_alive = True
-        self.on_fork: Callable[[], object] = lambda: None
 
     def check_may_wait(self) -> None:
         if not self.is_alive:

@@ -51,7 +51,7 @@ from ottla.clients.topic_offsets import (
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import KafkaError, KafkaTimeoutError
 from ottla.record.consumer_record import ConsumerRecord
-from ottla.runtime.io_thread import MARGIN_MS, IoThread, RLock
+from ottla.runtime.io_thread import MARGIN_MS, ForkHearer, IoThread, RLock
 from ottla.runtime.timing import Deadline
 from ottla.structs import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, NO_OFFSET, TopicPartition
 
@@ -94,7 +94,7 @@ class Consumer(ProcessingCalls, ClosedOnExit):
         try:
             self._core = self._io.run(self._build())
             # In a forked child polls go to the loop, and are told that it does not run there.
-            self._io.on_fork = partial(setattr, self._core, "is_settled", False)
+            self._fork_hearer = ForkHearer(partial(setattr, self._core, "is_settled", False))
             if topics:
                 self.subscribe(topics)
         except BaseException:

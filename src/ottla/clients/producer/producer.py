@@ -29,7 +29,7 @@ from ottla.clients.producer.transactional_calls import CLOSE_MARGIN_MS, Transact
 from ottla.clients.producer.transactions import Transactions
 from ottla.errors import KafkaError, KafkaTimeoutError
 from ottla.record.rows import EncodedRecords
-from ottla.runtime.io_thread import IoThread
+from ottla.runtime.io_thread import ForkHearer, IoThread
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,7 +57,8 @@ class Producer(TransactionalCalls, RecordSending, ClosedOnExit):
         super().__init__(merge_settings(bootstrap_servers, settings, keywords))
         self._io = IoThread(f"{self._config.client_id}-producer")
         self._use(self._io.begin_with(self._build()))
-        self._io.on_fork = self._topics.clear  # each send asks the thread for its topic then
+        # Each send in a forked child asks the thread for its topic, which does not run there.
+        self._fork_hearer = ForkHearer(self._topics.clear)
 
     def take_id(self, transactional_id: str) -> None:
         """Become the producer of another transactional id, with the same connections.
