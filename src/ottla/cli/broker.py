@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import errno
-import gc
 import logging
 import os
 import resource
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
@@ -23,7 +21,6 @@ from ottla.server.broker_process import run_broker
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterator
 
     from ottla.cli.terminal import Terminal
 
@@ -57,20 +54,19 @@ class BrokerCommand(Command):
         add_console(parser)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        with collector_paused():
-            settings = server_settings(arguments)
-            if asks_for_jmx():
-                settings |= metrics_listener(settings)
-            adoption = {"ottla.adopt.log.dirs": "true"} if arguments.adopt_log_dirs else {}
-            config = BrokerConfig.parse({**settings, **adoption})
-            if config.ottla_log_format == "json":
-                log_as_json()
-            for key, value in settings.items():
-                logger.info("Property %s is overridden to %s", key, shown(key, value))
+        settings = server_settings(arguments)
+        if asks_for_jmx():
+            settings |= metrics_listener(settings)
+        adoption = {"ottla.adopt.log.dirs": "true"} if arguments.adopt_log_dirs else {}
+        config = BrokerConfig.parse({**settings, **adoption})
+        if config.ottla_log_format == "json":
+            log_as_json()
+        for key, value in settings.items():
+            logger.info("Property %s is overridden to %s", key, shown(key, value))
 
-            for log_dir in config.log_dirs:
-                claim_shared_folder(log_dir, "log.dirs")
-            warn_at_start(config)
+        for log_dir in config.log_dirs:
+            claim_shared_folder(log_dir, "log.dirs")
+        warn_at_start(config)
 
         raise_open_files_limit()
         console = ConsoleProcess(terminal)
@@ -89,17 +85,6 @@ class BrokerCommand(Command):
 def asks_for_jmx() -> bool:
     """Whether a variable of Kafka's start scripts is about JMX."""
     return bool(os.environ.get("JMX_PORT") or os.environ.get("KAFKA_JMX_OPTS"))
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Import without the collector: a tenth of a start, and it finds nothing, as all stays."""
-    gc.disable()
-    try:
-        yield
-        gc.freeze()
-    finally:
-        gc.enable()
 
 
 def raise_open_files_limit() -> None:

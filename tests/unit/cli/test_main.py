@@ -164,6 +164,22 @@ def test_commands_import_nothing_heavy():
     assert shown.stdout == b"[]\n"
 
 
+def test_collector_is_paused_while_a_command_is_imported():
+    """What a broker imports is looked at by no collection, now or later: a tenth of its start."""
+    program = (
+        "import gc, sys\n"
+        "from ottla.cli.main import main\n"
+        "seen = []\n"
+        "gc.callbacks.append(lambda phase, info: seen.append(len(sys.modules)))\n"
+        "main(['broker', '--version'])\n"
+        "broker = list(sys.modules).index('ottla.server.broker')\n"
+        "print([count for count in seen if count <= broker], gc.get_freeze_count() > 10_000)\n"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[1] == "[] True"
+
+
 def test_names_of_clients_cannot_write_lines_of_the_log(monkeypatch):
     """Control characters of a message are escaped; a traceback keeps its lines."""
     out = io.StringIO()
