@@ -329,13 +329,13 @@ def test_many_files_at_once_do_not_fill_the_memory(tmp_path, start):
 
 
 def test_tasks_share_the_files(tmp_path, start):
-    """Each file has one task, and each line comes once."""
-    for number in range(20):
+    """Each file has one task, and each line comes once; a name decides, so that files are many."""
+    for number in range(60):
         write(tmp_path, f"host-{number}", f"{number}\n")
     planned = start().tasks(3)
     read = [start.read(start(**settings)) for settings in planned]
 
-    assert sorted(int(line) for lines in read for line in lines) == list(range(20))
+    assert sorted(int(line) for lines in read for line in lines) == list(range(60))
     assert all(read)
 
 
