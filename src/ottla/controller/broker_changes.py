@@ -216,19 +216,25 @@ class BrokerChanges:
         is offline without a failed directory, and the broker can give it up.
         """
         live = [broker for broker in brokers if broker in self.context.brokers]
-        used = (ReplicaStatus.ONLINE, ReplicaStatus.OFFLINE)
-        statuses = self.context.replica_statuses
-        replicas = await self.core.slices.do(self.context.replicas_on(live))
-        known = (replica for replica in replicas if statuses.get(replica) in used)
-        async for part in self.core.slices.parts(known, LOOKS_AT_ONCE):
-            self.core.replicas.bring_online(part)
+        await self._bring_online(await self.core.slices.do(self.context.replicas_on(live)))
         held_back = [each for each in self.context.held_back() if each.broker_id in live]
         for partition, broker_id in held_back:
             self.context.offline.get(broker_id, set()).discard(partition)
         await self.core.deletion.release(dict.fromkeys(each[0].topic for each in held_back))
 
+    async def _bring_online(self, replicas: Iterable[PartitionReplica]) -> None:
+        """Send LeaderAndIsr of those with which no deletion has begun."""
+        used = (ReplicaStatus.ONLINE, ReplicaStatus.OFFLINE)
+        statuses = self.context.replica_statuses
+        known = (replica for replica in replicas if statuses.get(replica) in used)
+        async for part in self.core.slices.parts(known, LOOKS_AT_ONCE):
+            self.core.replicas.bring_online(part)
+
     async def on_answer(self, broker_id: int, answers: Mapping[TopicPartition, ErrorCode]) -> None:
-        """A broker has answered LeaderAndIsr, and so said which of its logs are offline."""
+        """A broker has answered LeaderAndIsr, and so said which of its logs are offline.
+
+        What is back gets its order again: one to stop may have come behind the last one.
+        """
         context = self.context
         if broker_id not in context.brokers:
             return
@@ -238,14 +244,13 @@ class BrokerChanges:
             for partition, error in answers.items()
             if error is ErrorCode.KAFKA_STORAGE_ERROR and context.contains(partition)
         }
-        healed = {partition for partition, error in answers.items() if error is ErrorCode.NONE}
-        context.offline[broker_id] = (before - healed) | failed
-        lost = [
-            PartitionReplica(partition, broker_id)
-            for partition in answers
-            if partition in failed and partition not in before
-        ]
-        if lost:
+        back = [each for each, error in answers.items() if each in before and not error]
+        context.offline[broker_id] = before.difference(back) | failed
+        new = failed - before
+        if lost := [PartitionReplica(each, broker_id) for each in answers if each in new]:
             logger.error("broker %d: the logs of %d partitions are offline", broker_id, len(lost))
             await self.on_replicas_lost(lost)
-        await self.core.deletion.release(dict.fromkeys(each.topic for each in before & healed))
+        if back:
+            await self._bring_online(PartitionReplica(each, broker_id) for each in back)
+            await self.core.partitions.bring_back_online()
+            await self.core.deletion.release(dict.fromkeys(each.topic for each in back))

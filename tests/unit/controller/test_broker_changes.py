@@ -7,6 +7,7 @@ import pytest
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import broker_node, register_broker
 from ottla.controller.requested_topic import RequestedTopic
+from ottla.controller.statuses import ReplicaStatus
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.znodes import encode_log_dir_event
@@ -249,23 +250,48 @@ def test_failed_log_directory_takes_away_only_what_was_in_it(world):
 
 
 def test_log_that_a_broker_has_a_moment_later_is_not_called_offline(world):
-    """Both answers come before the controller has looked at the first one."""
+    """Both answers come before the controller has looked at the first one.
+
+    The order to stop, for the first one, is not the last one: the broker would never copy again.
+    """
     leader_and_isr, answers = world.orders.leader_and_isr, []
 
     def answer_later(controller_epoch, broker_id, states, brokers, on_answer):
-        if broker_id == 2:
-            answers.append(on_answer)
+        leader_and_isr(controller_epoch, broker_id, states, brokers, answers.append)
+        if broker_id != 2 or len(answers) > 1:
+            on_answer(answers[-1])
         else:
-            leader_and_isr(controller_epoch, broker_id, states, brokers, on_answer)
+            on_answer({T0: ErrorCode.KAFKA_STORAGE_ERROR})
+            on_answer({T0: ErrorCode.NONE})
 
     world.orders.leader_and_isr = answer_later
+    world.orders.order.clear()
     world.run(world.controller.on_log_dir_event(2))
-    (answer,) = answers
-    answer({T0: ErrorCode.KAFKA_STORAGE_ERROR})
-    answer({T0: ErrorCode.NONE})
     world.settle()
 
     assert world.controller.context.is_online(T0, 2)
+    assert world.orders.stopped == [(2, T0, False)]
+    assert [each for each in world.orders.order if "metadata" not in each][-1] == "LeaderAndIsr 2"
+    assert world.controller.context.replica_statuses[T0, 2] is ReplicaStatus.ONLINE
+
+
+@pytest.mark.parametrize("replicas", [(1,), (2,), (1, 2), (2, 0, 1)])
+def test_partition_without_a_leader_has_one_once_a_log_can_be_made(world, replicas):
+    """All disks were full when it was created: the last one that was in sync comes to lead."""
+    made = TopicPartition("made", 0)
+    world.orders.offline = {broker_id: {made} for broker_id in replicas}
+    world.create(RequestedTopic("made", assignment={0: replicas}))
+    world.settle()
+    leaderless = world.state(made)
+    world.orders.offline.clear()
+    for broker_id in replicas:
+        world.run(world.controller.on_log_dir_event(broker_id))
+        world.settle()
+
+    assert leaderless.leader == NO_LEADER
+    assert world.state(made).leader in leaderless.isr
+    assert world.orders.metadata[made].leader in leaderless.isr
+    assert world.orders.metadata[made].offline_replicas == ()
 
 
 def test_log_that_a_broker_has_again_is_not_called_offline_any_more(world):
