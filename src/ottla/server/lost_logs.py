@@ -15,6 +15,7 @@ from uuid import UUID
 
 from ottla.controller.topic_store import StoredState, TopicReader
 from ottla.errors import KafkaError
+from ottla.log.log_dir import META_PROPERTIES_FILE, LogDir
 from ottla.registry import paths
 from ottla.registry.tree import (
     REGISTRY_RETRY_MS,
@@ -34,7 +35,11 @@ logger = logging.getLogger(__name__)
 PATIENCE_MS: Final = 60_000
 """How long a start waits for other brokers in sync: they may have more to recover."""
 YOUNG_MS: Final = 600_000
-"""A partition this old has been made, unless all brokers were down nearly all the time since."""
+"""A partition this old has been made, unless all brokers were down nearly all the time since.
+
+A younger one has been made where a log directory is younger still. The broker was there when the
+partition was created, as it is in sync: it had another disk then.
+"""
 SHOWN: Final = 5
 
 Lost = dict[TopicPartition, StoredState]
@@ -50,6 +55,7 @@ class LostLogs:
     def __init__(self, broker: Parts) -> None:
         self._broker = broker
         self._reader = TopicReader(broker.registry)
+        self._newest_dir_ms = 0
 
     async def wait(self) -> set[TopicPartition]:
         """Wait until others lead what is lost here; returns what is lost, and must not be led.
@@ -58,6 +64,7 @@ class LostLogs:
         before they made its log: the wait is no longer than a session then, and it may be led.
         """
         session_ms = self._broker.config.zookeeper_session_timeout_ms + EXPIRY_SLACK_MS
+        self._newest_dir_ms = max(map(self._made_ms, self._broker.log_manager.live_dirs), default=0)
         missing = await self._answered(self._missing)
         lost = await self._answered(partial(self._lost, missing))
         waited_ms = 0  # between two answers: nobody leads anything while there is no registry
@@ -157,5 +164,14 @@ class LostLogs:
 
     def _was_made(self, stored: StoredState) -> bool:
         """Whether a broker has had the partition."""
-        age_ms = self._broker.runtime.clock.now_ms() - stored.created_ms
-        return stored.state.version > 0 or age_ms > YOUNG_MS
+        young_since_ms = self._broker.runtime.clock.now_ms() - YOUNG_MS
+        is_old = stored.created_ms < max(young_since_ms, self._newest_dir_ms)
+        return stored.state.version > 0 or is_old
+
+    def _made_ms(self, log_dir: LogDir) -> int:
+        """When a broker took the directory over; that outlives a start that was cut off."""
+        try:
+            return log_dir.disk.modified_ms(log_dir.file(META_PROPERTIES_FILE))
+        except OSError as error:
+            log_dir.fail(error)
+            return 0

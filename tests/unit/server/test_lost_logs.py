@@ -83,6 +83,14 @@ async def start_with(cluster, broker_id, caplog, *others) -> None:
     await starting
 
 
+async def cut_off_start(cluster, broker_id, caplog) -> None:
+    """A process that is killed while it waits for the others."""
+    starting = asyncio.create_task(cluster._start(broker_id))
+    await wait_until_async(lambda: WAITS in caplog.text, "it waits")
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+
+
 def told(caplog) -> list[str]:
     """What starts have said of lost logs."""
     return [each.getMessage() for each in caplog.records if each.name == lost_logs.__name__]
@@ -155,11 +163,28 @@ def test_topic_whose_state_was_never_written_again_is_as_safe_once_it_is_old(clu
     assert cluster.broker(1).replica_manager.lost_logs >= {T}
 
 
+@pytest.mark.parametrize("starts", [1, 2])
+def test_young_topic_is_as_safe_where_the_disk_is_younger(cluster, caplog, monkeypatch, starts):
+    """It led such a topic after a wait as long as a session, and the others were cut."""
+    cluster.wait_until_in_sync("t")
+    cluster.run(end_all(cluster))
+    lose(cluster, 1)
+    if starts > 1:  # the first one does not come so far that it gives its place up
+        cluster.run(cut_off_start(cluster, 1, caplog))
+    monkeypatch.setattr(lost_logs, "EXPIRY_SLACK_MS", 0)
+    monkeypatch.setattr(lost_logs, "PATIENCE_MS", 500)
+    for broker_id in BROKERS:
+        cluster.start_broker(broker_id)
+    cluster.wait_until_in_sync("t")
+
+    assert values(cluster) == list(range(RECORDS))
+
+
 def test_topic_that_was_never_made_is_led_by_the_first(cluster, caplog, monkeypatch):
     """All ended before they had its log: nothing is lost, and it is not waited for long."""
     cluster.run(end_all(cluster))
     for broker_id in BROKERS:
-        lose(cluster, broker_id)
+        cluster.disks[broker_id].remove_tree(f"/data/{T}")
     monkeypatch.setattr(lost_logs, "EXPIRY_SLACK_MS", 0)
     cluster.start_broker(1)
 
@@ -296,7 +321,11 @@ def test_time_without_a_registry_is_no_wait(monkeypatch):
     runtime, answers = mock_runtime(), 0
     state = StoredState(LeaderAndIsr(1, 0, (1, 2)), 1, 1, runtime.clock.now_ms())
     parts = SimpleNamespace(
-        runtime=runtime, config=BrokerConfig.parse({}), broker_id=1, registry=None
+        runtime=runtime,
+        config=BrokerConfig.parse({}),
+        broker_id=1,
+        registry=None,
+        log_manager=SimpleNamespace(live_dirs=[]),
     )
     logs = lost_logs.LostLogs(parts)
 
