@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from ottla.clients.admin.admin import Admin
 from ottla.clients.admin.descriptions import ConfigResource, NewTopic
 from ottla.clients.consumer.consumer import Consumer, WakeupError
+from ottla.clients.consumer.polls import polls_up_to
 from ottla.clients.producer.producer import Producer
 from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.record.consumer_record import ConsumerRecord
@@ -224,13 +225,7 @@ class TopicTable:
             self._give(consumer.poll(POLL_MS))
             return
         try:
-            ends = consumer.end_offsets(consumer.assignment())
-            while any(consumer.position(place) < end for place, end in ends.items()):
-                try:
-                    self._give(consumer.poll(POLL_MS))
-                except WakeupError:
-                    if self._is_closed:
-                        raise
+            self._read_up_to(consumer, consumer.end_offsets(consumer.assignment()))
         except KafkaError as error:
             for future in waiting:
                 future.set_exception(error)
@@ -241,6 +236,16 @@ class TopicTable:
             raise
         for future in waiting:
             future.set_result(None)
+
+    def _read_up_to(self, consumer: Consumer, ends: Mapping[TopicPartition, int]) -> None:
+        while True:
+            try:
+                for records in polls_up_to(consumer, ends, POLL_MS):
+                    self._give(records)
+                return
+            except WakeupError:  # somebody else waits, for what may come behind these ends
+                if self._is_closed:
+                    raise
 
     def _give(self, records: Sequence[ConsumerRecord]) -> None:
         for record in records:
