@@ -395,7 +395,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/connect/test_distributed_herder.py",
         "groups of workers in the process, against a broker there",
-        "connect/topic_table connect/worker_group",
+        "connect/worker_group",
     ),
     Elsewhere(
         "tests/system/zookeeper/test_commands.py",

@@ -331,7 +331,7 @@ class WorkerSourceTask(WorkerTask):
         self.measures.add(POLLED, count)
 
     def note_arrivals(self) -> None:
-        """Count what has arrived by now; from any thread."""
+        """Count the records that have arrived by now; from any thread."""
         ended = self.pending.ended()
         self.measures.reach(WRITTEN, ended.written)
         self.active_count = self.measures.totals[POLLED] - ended.records
@@ -459,7 +459,7 @@ class WorkerSourceTask(WorkerTask):
         ).has_passed
 
     def _report_unread(self, record: SourceRecord, error: BaseException) -> None:
-        """Report what the source could not read; raises unless that is tolerated.
+        """Report a record that the source could not read; raises unless that is tolerated.
 
         There is no dead letter queue for a source: the first of these is always in the log.
         """
@@ -496,7 +496,7 @@ class WorkerSourceTask(WorkerTask):
         return EncodedRecords(partition, len(converted), payload, now_ms, now_ms)
 
     def check_arrivals(self) -> None:
-        """Tell the source what has arrived; raise, or skip, what never will."""
+        """Tell the source which records have arrived; raise, or skip, what never will."""
         source = self._source
         assert source is not None, "started"
         arrived = self.pending.take_arrived()
