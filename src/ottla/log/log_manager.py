@@ -391,7 +391,7 @@ class LogManager:
         for log_dir in self.live_dirs:
             path = log_dir.file(str(topic_partition))
             try:
-                if log_dir.disk.is_dir(path):
+                if log_dir.disk.exists(path):  # a file would be in the way as well
                     stray = log_dir.file(stray_dir_name(topic_partition, self.unique_name()))
                     log_dir.disk.rename(path, stray)
                     logger.warning("%s belongs to no log; it is kept as %s", path, stray)

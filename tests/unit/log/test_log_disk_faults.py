@@ -584,6 +584,24 @@ def test_directory_that_nobody_knows_is_not_taken_for_a_new_log():
     assert another_life(world, copy_of(world.disk)).log(7).log_end_offset == 0
 
 
+def test_file_in_the_place_of_a_new_log_takes_no_directory_offline():
+    """It stays under another name; one directory alone would end its broker, start after start."""
+    world = begin()
+    for each in world.manager.dirs:
+        world.overwrite(f"{each.path}/topic-7", b"of somebody")
+    log = world.manager.get_or_create_log(TopicPartition("topic", 7), NEW_ID)
+
+    assert (log.topic_id, log.log_end_offset) == (NEW_ID, 0)
+    assert not any(each.is_offline for each in world.manager.dirs)
+    strays = [
+        world.disk.read_bytes(f"{each.path}/{name}")
+        for each in world.manager.dirs
+        for name in world.disk.list_dir(each.path)
+        if name.startswith("topic-7.") and name.endswith("-stray")
+    ]
+    assert strays == [b"of somebody"] * 2
+
+
 def test_log_that_cannot_be_loaded_at_all_does_not_stop_the_others(monkeypatch):
     """Whatever its files make the code raise."""
     world = begin()
