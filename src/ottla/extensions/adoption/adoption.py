@@ -45,6 +45,7 @@ class Adoption(Extension):
         found = await check_with_registry(broker.runtime.disk, broker.config, broker.registry)
         if not found:
             return
+        self._check_all_are_there()
         metadata = self._read_metadata()
         for topic, partitions in sorted(found.items()):
             topic_id = self._topic_id(topic, partitions)
@@ -83,6 +84,15 @@ class Adoption(Extension):
             ",".join(broker.config.log_dirs),
             ", ".join(f"{topic} ({len(states)})" for topic, (_, states) in topics.items()),
         )
+
+    def _check_all_are_there(self) -> None:
+        """ConfigError where a directory has failed: its partitions could not be adopted later."""
+        failed = [each.path for each in self.broker.log_manager.dirs if each.is_offline]
+        if failed:
+            raise ConfigError(
+                f"log.dirs={','.join(failed)}: cannot be used, as the lines above say, and "
+                "partitions are adopted from all directories at once: mend it, or leave it out"
+            )
 
     def _topic_id(self, topic: str, partitions: Mapping[int, UUID]) -> UUID | None:
         """The id of a topic that can be taken over; None if it is left alone."""

@@ -35,18 +35,22 @@ BROKER = 3
 class Directory:
     """A log directory that outlives its registry."""
 
-    def __init__(self):
+    def __init__(self, log_dirs="/data"):
         self.runtime = mock_runtime()
-        self.config = BrokerConfig.parse({"log.dirs": "/data"})
+        self.config = BrokerConfig.parse({"log.dirs": log_dirs})
         self.run = self.runtime.scheduler.run
         self.registry = EmbeddedRegistry(self.runtime, "/data/registry")
         self.run(self.registry.start())
         self.run(ensure_persistent_paths(self.registry))
 
-    def load(self):
+    def acquire(self):
         topic_config = TopicConfig.of(self.config, {})
         manager = LogManager(self.runtime, self.config, lambda _: topic_config)
         manager.acquire()
+        return manager
+
+    def load(self):
+        manager = self.acquire()
         self.run(manager.startup())
         return manager
 
@@ -68,10 +72,16 @@ class Directory:
             registry=self.registry,
             config=self.config.replace(ottla_adopt_log_dirs=is_wanted),
             broker_id=BROKER,
+            log_manager=self.acquire(),
         )
         adoption = Adoption(broker)
-        self.run(adoption.before_clients())
-        broker.log_manager = self.load()
+        try:
+            self.run(adoption.before_clients())
+        except ConfigError:
+            for each in broker.log_manager.dirs:
+                each.release()
+            raise
+        self.run(broker.log_manager.startup())
         self.run(reserve_producer_ids(self.registry, BROKER, broker.log_manager.all_logs()))
         self.run(adoption.after_logs())
         self.run(broker.log_manager.shutdown())
@@ -111,6 +121,21 @@ def test_unknown_partitions_are_refused_unless_they_are_wanted(directory):
         directory.adopt(is_wanted=False)
 
     assert directory.topics() == []
+
+
+@pytest.mark.parametrize("failed", ["/more", "/data"])
+def test_nothing_is_adopted_while_a_directory_is_away(failed):
+    """What it has could not be adopted once there are topics, and would be put away."""
+    directory = Directory("/data,/more")
+    directory.write("t", 0, 1, 2)
+    directory.write("u", 0, topic_id=UUID(int=8))
+    fault = directory.runtime.disk.fail("lock", f"{failed}/.lock", times=1)
+    with pytest.raises(ConfigError, match=rf"log\.dirs={failed}: cannot be used"):
+        directory.adopt()
+    assert (fault.times, directory.topics()) == (0, [])
+
+    directory.adopt()
+    assert directory.topics() == ["t", "u"]
 
 
 def test_topic_without_an_id_gets_one(directory):
