@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -32,7 +33,6 @@ kill has left took half a minute."""
 
 T = TypeVar("T")
 R = TypeVar("R")
-
 
 OTHER_DIRECTORIES: Final = frozenset({"registry", "lost+found", CLUSTER_METADATA_DIR})
 """The embedded registry keeps its journal beside the logs, a KRaft broker its metadata."""
@@ -118,14 +118,19 @@ class LogLoader:
         self, count: int, job: Callable[[Sequence[T]], Sequence[R]], items: Sequence[T]
     ) -> list[R]:
         """Do a job in the background, for equal shares of the items at the same time."""
-        shares = [items[index::count] for index in range(min(count, len(items)))]
+        shares = [list(items[index::count]) for index in range(min(count, len(items)))]
         jobs = [partial(job, share) for share in shares]
-        done = await self._runtime.background.run_at_once(jobs)
-        return [result for share in done for result in share]
+        work = asyncio.ensure_future(self._runtime.background.run_at_once(jobs))
+        try:
+            return [result for share in await asyncio.shield(work) for result in share]
+        finally:
+            for share in shares:
+                share.clear()  # of a start that is cut off, nothing more is done
+            await asyncio.wait((work,))
 
     def _find_logs(self, contents: DirContents) -> list[LogSource]:
         log_dir, disk = contents.log_dir, self._runtime.disk
-        recovery_points = log_dir.read_offsets(log_dir.recovery_points)
+        points = log_dir.read_offsets(log_dir.recovery_points)
         start_offsets = log_dir.read_offsets(log_dir.log_start_offsets) or {}
         cleaned_offsets = log_dir.read_offsets(log_dir.cleaned_offsets) or {}
         sources: list[LogSource] = []
@@ -137,10 +142,7 @@ class LogLoader:
             future = parse_future_dir(name)
             if topic_partition is not None:
                 source = self.source(log_dir, topic_partition, contents.was_clean)
-                if recovery_points is None:
-                    source.recovery_point = None
-                else:
-                    source.recovery_point = recovery_points.get(topic_partition, 0)
+                source.recovery_point = None if points is None else points.get(topic_partition, 0)
                 source.log_start_offset = start_offsets.get(topic_partition, 0)
                 source.cleaned_offset = cleaned_offsets.get(topic_partition, 0)
                 sources.append(source)
@@ -150,7 +152,7 @@ class LogLoader:
                 contents.deleted.append(path)
             else:
                 logger.warning("%s is not the directory of a partition; it is left alone", path)
-        if recovery_points is None and not sources:
+        if points is None and not sources:
             log_dir.recovery_points.write({})  # from now on it is lost if it is not there
         return sources
 
@@ -170,8 +172,7 @@ class LogLoader:
             logger.warning("Recovered %s: %s", source.directory, "; ".join(result.repairs))
         topic_id = read_topic_id(self._runtime.disk, f"{source.directory}/{PARTITION_METADATA}")
         high_watermark = high_watermarks.get(topic_partition, 0)
-        log = Log(self._runtime, contents.log_dir, result, topic_id, high_watermark)
-        contents.logs.append(log)
+        contents.logs.append(Log(self._runtime, contents.log_dir, result, topic_id, high_watermark))
 
 
 def _load_logs(sources: Sequence[LogSource]) -> list[Loaded]:
