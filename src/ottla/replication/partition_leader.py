@@ -272,8 +272,7 @@ class PartitionLeader:
         )
 
     def _propose(self, isr: tuple[int, ...]) -> None:
-        if self._cluster is None:
-            return
+        assert self._cluster is not None  # `_may_propose`
         in_sync = self.in_sync
         in_sync.propose(isr)
         state = LeaderAndIsr(self.broker_id, self.leader_epoch, isr, in_sync.version)

@@ -281,7 +281,6 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
         member.cancel_rebalance_timer()
 
         def on_timeout() -> None:
-            member.rebalance_timer = None
             if group.members.get(member.member_id) is member:
                 self.take_out(group, [member], f"it did not {action} in time", _nothing_waits)
 
