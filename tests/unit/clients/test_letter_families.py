@@ -34,3 +34,26 @@ def test_headers_of_two_libraries_must_agree():
     assert LetterOrigin([("source.topic", b"\xff")]).topic == ""
     assert LetterOrigin([]).partition is None
     assert not LetterOrigin([]).has("source.topic")
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (b"0", 0),
+        (b"-9223372036854775808", -(2**63)),
+        (b"9" * 20, 10**20 - 1),
+        (b"9" * 21, None),
+        (b"-", None),
+        (b"1234", 1234),
+        (bytes(4), 0),
+        (b"\xff" * 8, -1),
+        (bytes(5), None),
+        (b"", None),
+        (None, None),
+    ],
+)
+def test_number_is_text_or_the_bytes_of_java(value, number):
+    """Text that is longer than any number of Java is none."""
+    letter = LetterOrigin([("source.topic", b"orders"), ("source.offset", value)])
+
+    assert letter.offset == number

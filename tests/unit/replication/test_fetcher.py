@@ -11,6 +11,7 @@ from replica_world import LAG_MS, T0, ReplicaWorld, log_values
 
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
+from ottla.log.follower_append import append_as_follower
 from ottla.log.log_retention import delete_old_segments
 from ottla.log.log_validator import AppendOrigin
 from ottla.protocol.api_keys import ApiKey
@@ -18,6 +19,7 @@ from ottla.protocol.fetch import LAST_VERSION_WITH_NAMES, FetchRequest
 from ottla.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.record.batch_builder import build_batch, build_end_transaction_marker
 from ottla.record.control_record import ControlRecordType, EndTransactionMarker
+from ottla.record.record_batch import assign_offset
 from ottla.replication.append_results import ACKS_LEADER
 from ottla.replication.follower_partition import FollowerPartition
 from ottla.runtime.scheduler import at_once
@@ -360,6 +362,21 @@ def test_follower_that_is_ahead_of_an_unclean_leader_gives_in(world):
     world.advance(3_000)
 
     assert world.values(1) == world.values(2) == world.values(3) == [(0, b"a"), (1, b"c")]
+
+
+def test_follower_that_is_ahead_in_the_leaders_epoch_is_cut_by_the_answer_of_a_fetch(world):
+    """No leader is elected: nothing else would make it compare its log again."""
+    world.append(1, b"a")
+    world.advance(1_000)
+    ahead = bytearray(build_batch([(1_000, None, b"nowhere else", ())]))
+    assign_offset(memoryview(ahead), 0, 1, 0)
+    append_as_follower(world.brokers[2].log(), ahead, 0, 0)
+    world.advance(2_000)
+    answers = world.append(1, b"b")
+    world.advance(1_000)
+
+    assert errors(answers) == [ErrorCode.NONE]
+    assert world.values(2) == world.values(1) == [(0, b"a"), (1, b"b")]
 
 
 def test_damaged_batch_of_the_leader_is_not_copied(world):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from unittest.mock import Mock
 
 import pytest
 from replica_world import T0, log_values
@@ -243,6 +244,32 @@ def test_many_batches_are_appended_in_pieces(world, follower, count, given_up_at
     assert ends == expected
     assert follower.log.log_end_offset == expected[-1]
     assert size == len(data) * (expected[-1] - 4) // count
+
+
+@pytest.mark.parametrize("is_given_up", [False, True])
+def test_batch_that_begins_before_the_end_is_taken_behind_a_cut(world, follower, is_given_up):
+    """By no replica that is led or copied otherwise once the cut is on disk."""
+    run(world, follower.take_epoch_end(EpochEntry(1, 3)))
+    batch = bytearray(build_batch([(1_000, None, each, ()) for each in (b"c", b"d")]))
+    assign_offset(memoryview(batch), 0, 2, 1)
+    truncate = follower._log_manager.truncate
+
+    async def cut(log, offset, is_current):
+        await truncate(log, offset, is_current)
+        if is_given_up:
+            follower.give_up()
+
+    async def pause():
+        pass
+
+    follower._log_manager = Mock(truncate=cut)
+    size = run(world, follower.append(memoryview(bytes(batch)), 0, pause))
+
+    assert size == (0 if is_given_up else len(batch))
+    assert follower.log.log_end_offset == (2 if is_given_up else 4)
+    assert [value for _, value in log_values(follower.log)] == (
+        [b"a", b"b"] if is_given_up else [b"a", b"b", b"c", b"d"]
+    )
 
 
 def test_piece_that_is_damaged_keeps_those_before_it(world, follower):

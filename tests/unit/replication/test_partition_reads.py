@@ -236,6 +236,49 @@ def test_fetch_of_a_broker_that_is_no_replica_here_is_refused(world):
     assert error_in(NO_EPOCH) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+def test_fetch_from_before_a_followers_newest_registration_counts_as_nothing(world):
+    """It was restarted since, and may have lost what it asks to go on from; -1 tells nothing."""
+    for broker_id in (2, 3):
+        world.cut_off(broker_id)
+    world.append(1, b"a", b"b", acks=1)
+    manager = world.brokers[1].manager
+
+    def fetch(offset, epoch):
+        params = FetchParams(2, 0, 1, 1 << 20, IsolationLevel.READ_UNCOMMITTED, replica_epoch=epoch)
+        request = PartitionFetch(T0, TOPIC_ID, offset, 1 << 20)
+        answers = []
+        manager.fetch_records(params, [request], answers.append)
+        (answer,) = answers
+        end = partition(world).leadership.followers[2].log_end_offset
+        return answer[request.key].error, answer[request.key].records is None, end
+
+    registered = partition(world).leadership.followers[2].broker_epoch
+    newer = registered + 1
+
+    assert fetch(0, newer) == (ErrorCode.NONE, False, 0)
+    assert fetch(1, registered) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, True, 0)
+    assert fetch(1, newer) == (ErrorCode.NONE, False, 1)
+    assert fetch(0, NO_EPOCH) == (ErrorCode.NONE, False, 0)
+    assert fetch(1, registered) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, True, 0)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda here: here.active_producers(),
+        lambda here: here.delete_records(0),
+        lambda here: here.low_watermark,
+        lambda here: here.check_leader_epoch(NO_EPOCH),
+    ],
+)
+def test_question_to_the_leader_is_refused_by_a_follower(world, question):
+    """Its answer could be older than what was acknowledged."""
+    question(partition(world))
+
+    assert error_of(lambda: question(partition(world, 2))) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert partition(world, 2).begin_verification(7, 0, 0) is None
+
+
 def test_fetch_of_a_follower_tells_what_it_changes(world):
     """Whether more is committed now, and whether deleted records are gone there as well."""
     world.append(1, b"a")

@@ -86,6 +86,31 @@ def test_wrong_change_changes_nothing(name, value, operation, error):
     assert shown() == before
 
 
+class Follower:
+    """Notes how the logger stands whenever it is called."""
+
+    def __init__(self):
+        self.seen = []
+
+    def look(self):
+        self.seen.append(shown())
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_those_who_follow_the_levels_hear_of_a_change_that_is_made(validate_only):
+    """After it; not of one that is only tried, nor once they are gone."""
+    gone, here = Follower(), Follower()
+    seen = gone.seen
+    for each in (gone, here):
+        log_levels.follow(each.look)
+    del gone, each
+    log_levels.follow(here.look)
+    alter(NAME, "TRACE", validate_only=validate_only)
+
+    assert seen == []
+    assert here.seen == ([] if validate_only else ["TRACE"] * 2)
+
+
 def test_validation_alone_changes_nothing():
     """validateOnly of the request."""
     before = shown()

@@ -40,13 +40,18 @@ def table(monkeypatch):
 
 
 def test_setting_with_a_value_wants_its_feature(table):
-    """The features stand in the order of the table, and each is found by its class."""
+    """They stand in the order of the table; each is found by its class and by its name."""
     alone = broker(broker_rack="r1")
     both = broker(broker_rack="r1", ottla_audit_topic="audit")
 
     assert list(alone.extensions) == ["broker.rack"]
     assert alone.find(Other).broker is alone
     assert alone.find(Feature) is None
+    assert [both.named(name) for name in ("Feature", "Other", "Gone")] == [
+        both.find(Feature),
+        both.find(Other),
+        None,
+    ]
     assert [type(each) for each in both.extensions.values()] == [Feature, Other]
     assert broker().extensions == {}
 
