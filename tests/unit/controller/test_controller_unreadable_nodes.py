@@ -11,8 +11,8 @@ from ottla.controller.topic_changes import TopicChanges
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
-from ottla.registry.tree import Create, Delete, RegistryError, create_or_set
-from ottla.registry.znodes import decode_controller
+from ottla.registry.tree import Create, Delete, RegistryError, RegistryFailedError, create_or_set
+from ottla.registry.znodes import decode_controller, encode_preferred_elections
 from ottla.structs import NO_LEADER, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -132,6 +132,79 @@ def test_broker_whose_registration_nobody_may_read_is_taken_for_dead(world, monk
     assert list(world.controller.context.brokers) == [0]
     assert world.state(T1).leader == 0
     assert "broker 1 is taken for dead" in caplog.text
+
+
+def fail_once(monkeypatch, name, is_meant):
+    """One call of the registry gets no answer; returns the list that is empty after it."""
+    works, failures = getattr(EmbeddedRegistry, name), [RegistryFailedError("no answer")]
+
+    async def call(self, asked):
+        if failures and is_meant(asked):
+            raise failures.pop()
+        return await works(self, asked)
+
+    monkeypatch.setattr(EmbeddedRegistry, name, call)
+    return failures
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        paths.broker(1),
+        paths.topic("t"),
+        paths.partition_state(*T0),
+        paths.PREFERRED_REPLICA_ELECTION,
+    ],
+)
+def test_node_that_the_registry_does_not_answer_for_is_read_again(world, monkeypatch, caplog, path):
+    """No answer is none: nobody is dead, led by nobody, ignored or passed over because of it."""
+    operations = [Delete(paths.CONTROLLER)]
+    if path == paths.PREFERRED_REPLICA_ELECTION:
+        world.kill(0)
+        world.come(0)
+        world.report_in_sync(T0, 1, 0)
+        operations.append(Create(path, encode_preferred_elections([T0])))
+    failures = fail_once(monkeypatch, "get", path.__eq__)
+    world.run(world.registry.multi(operations))
+    world.runtime.advance(0)
+    world.runtime.advance(2000)
+    context = world.controller.context
+
+    assert not failures
+    assert world.controller.is_active
+    assert sorted(context.brokers) == [0, 1]
+    assert not context.unreadable
+    assert [world.state(each).leader for each in (T0, T1)] == [0, 1]
+    assert "is led by nobody" not in caplog.text
+
+
+def test_overrides_that_the_registry_does_not_answer_for_are_read_again(world, monkeypatch):
+    """The election that they allow was held for ever without them."""
+    allowed = {"unclean.leader.election.enable": "true"}
+    world.create(RequestedTopic("a", assignment={0: (1, 0)}, config=allowed))
+    partition = TopicPartition("a", 0)
+    world.report_in_sync(partition, 1)
+    failures = fail_once(monkeypatch, "get", paths.config(TOPICS, "a").__eq__)
+    world.kill(1)
+    world.runtime.advance(2000)
+
+    assert not failures
+    assert world.state(partition).leader == 0
+
+
+def test_topic_whose_removal_is_not_answered_is_removed_by_the_next_controller(world, monkeypatch):
+    """Nobody asks for it again, as one does where the registry has refused it."""
+    failures = fail_once(
+        monkeypatch, "multi", lambda operations: Delete(paths.topic("t")) in operations
+    )
+    with pytest.raises(KafkaError) as told:
+        world.run(world.controller.delete_topics(["t"]))
+    world.runtime.advance(2000)
+
+    assert not failures
+    assert told.value.error is ErrorCode.NOT_CONTROLLER
+    assert world.run(world.registry.children(paths.TOPICS)) == []
+    assert world.run(world.registry.children(paths.DELETE_TOPICS)) == []
 
 
 def test_node_beside_the_brokers_is_no_broker(world):
