@@ -98,6 +98,22 @@ def test_cut_at_or_behind_the_end_only_drops_epochs_without_records(eventful: Lo
         assert log.log_end_offset == end
 
 
+@pytest.mark.parametrize("begin_at", [0, 7])
+def test_cut_of_a_log_that_holds_nothing_writes_nothing(begin_at):
+    """A broker that starts follows thousands of these, and each write is waited for."""
+    world = LogWorld()
+    log = world.log()
+    if begin_at:
+        truncate_fully_and_start_at(log, begin_at)
+    calls: list[str] = []
+    world.disk.on_call = lambda name, path: calls.append(name)
+    world.runtime.scheduler.run(world.manager.truncate(log, begin_at))
+    truncate_to(log, begin_at)
+
+    assert calls == []
+    assert (log.log_start_offset, log.log_end_offset) == (begin_at, begin_at)
+
+
 @pytest.mark.parametrize("where", ["start", "cleaned"])
 def test_cut_before_an_offset_of_the_log_takes_it_back(eventful: LogWorld, where):
     """A log begins, and is clean, no further than it goes."""
