@@ -10,6 +10,7 @@ from ottla.controller.requested_topic import RequestedTopic
 from ottla.controller.statuses import ReplicaStatus
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
+from ottla.registry.tree import Create, NoNodeError
 from ottla.registry.znodes import encode_log_dir_event
 from ottla.runtime.scheduler import at_once
 from ottla.structs import NO_LEADER, EndPoint, TopicPartition
@@ -140,6 +141,55 @@ def test_failed_log_directory_is_told_by_a_node(world):
     assert (world.state(T0).leader, world.state(T0).isr) == (2, (2,))
     assert world.state(TopicPartition("alone", 0)).leader == 1
     assert world.run(world.registry.children(paths.LOG_DIR_EVENTS)) == []
+
+
+def test_note_of_a_log_directory_that_is_spoilt_or_gone_keeps_no_other_back(
+    world, monkeypatch, caplog
+):
+    """The controller before may read notes and remove them at the same time."""
+    world.orders.offline[1] = {T0}
+    get = world.registry.get
+
+    async def gone_by_now(path):
+        if path == f"{paths.LOG_DIR_EVENTS}/log_dir_event_0000000001":
+            raise NoNodeError(path)
+        return await get(path)
+
+    monkeypatch.setattr(world.registry, "get", gone_by_now)
+    notes = (b"", b"{spoilt", encode_log_dir_event(1))
+    operations = [
+        Create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_{number:010}", data)
+        for number, data in enumerate(notes, 1)
+    ]
+    world.run(world.registry.multi(operations))
+    world.settle()
+
+    assert (world.state(T0).leader, world.state(T0).isr) == (2, (2,))
+    assert world.run(world.registry.children(paths.LOG_DIR_EVENTS)) == []
+    assert "log_dir_event_0000000002 is dropped" in caplog.text
+
+
+def test_answer_of_a_process_that_is_gone_says_nothing_of_the_next(world):
+    """Its logs are not taken for offline in the next one as well, not even for a moment."""
+    alone = TopicPartition("alone", 0)
+    leader_and_isr, late = world.orders.leader_and_isr, []
+
+    def keep(controller_epoch, broker_id, states, brokers, on_answer):
+        if broker_id == 1 and not late:
+            late.append(on_answer)
+        else:
+            leader_and_isr(controller_epoch, broker_id, states, brokers, on_answer)
+
+    world.orders.leader_and_isr = keep
+    world.run(world.controller.on_log_dir_event(1))
+    world.kill(1)
+    late[0]({alone: ErrorCode.KAFKA_STORAGE_ERROR})
+    world.settle()
+    offline = dict(world.controller.context.offline)
+    world.come(1)
+
+    assert 1 not in offline
+    assert world.state(alone).leader == 1
 
 
 def test_unclean_election_may_be_allowed_while_the_controller_runs(world):

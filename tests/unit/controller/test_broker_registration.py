@@ -14,10 +14,12 @@ from ottla.controller.broker_registration import (
     ensure_persistent_paths,
     generate_broker_id,
     live_brokers,
+    random_uuid,
     register_broker,
 )
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
+from ottla.registry.tree import NoNodeError
 from ottla.structs import EndPoint, Node
 
 END_POINTS = [
@@ -59,6 +61,48 @@ def test_cluster_id_is_made_once(world):
     assert re.fullmatch(r"[a-zA-Z0-9_][a-zA-Z0-9_-]{21}", first)
     assert world.run(ensure_cluster_id(world.registry, world.runtime.random.getrandbits)) == first
     assert json.loads(world.data("/cluster/id")) == {"version": "1", "id": first}
+
+
+def test_brokers_that_start_together_have_one_cluster_id(world, monkeypatch):
+    """That of the one whose node is there first."""
+    registry, bits = world.registry, world.runtime.random.getrandbits
+    get, asked = registry.get, []
+
+    async def nothing_there_yet(path):
+        if path == paths.CLUSTER_ID and not asked:
+            asked.append(path)
+            raise NoNodeError(path)
+        return await get(path)
+
+    first = world.run(ensure_cluster_id(registry, bits))
+    monkeypatch.setattr(registry, "get", nothing_there_yet)
+
+    assert world.run(ensure_cluster_id(registry, bits)) == first
+    assert asked
+
+
+def test_random_id_does_not_look_like_an_option():
+    """Command lines take what begins with a dash for one."""
+    numbers = [62 << 122, 62 << 122, 61 << 122]
+
+    assert random_uuid(lambda bits: numbers.pop(0)).int >> 122 == 61
+    assert numbers == []
+
+
+def test_broker_that_goes_while_brokers_are_read_is_none_of_them(world, monkeypatch):
+    """The others are read all the same."""
+    registry, get = world.registry, world.registry.get
+    for broker_id in (5, 6, 7):
+        world.run(register_broker(registry, broker_id, END_POINTS, 0))
+
+    async def gone_by_now(path):
+        if path == paths.broker(6):
+            raise NoNodeError(path)
+        return await get(path)
+
+    monkeypatch.setattr(registry, "get", gone_by_now)
+
+    assert {5, 7} == set(world.run(live_brokers(registry))) - {0}
 
 
 def test_generated_broker_ids_begin_above_the_reserved_ones(world):

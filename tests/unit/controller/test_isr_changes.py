@@ -100,6 +100,26 @@ def test_replaced_process_of_a_leader_is_refused_as_a_whole(world):
         ask(world, broker_epoch=0, isr=(0,))
 
 
+def test_change_by_a_broker_that_is_not_registered_is_refused_as_a_whole(world):
+    """No epoch is asked for, and there is none."""
+    with pytest.raises(KafkaError, match="broker 9 is not registered") as refusal:
+        ask(world, broker_id=9, isr=(0,))
+
+    assert refusal.value.error is ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_change_of_a_state_that_somebody_else_has_written_is_refused_and_read(world):
+    """Nothing is written over it; with the state as it is now the leader may ask again."""
+    path = paths.partition_state(*T0)
+    world.run(world.registry.set(path, world.data(path).replace(b"[0,1,2]", b"[0,1]"), -1))
+    refusal = ask(world, isr=(0, 2))
+
+    assert refusal.error is ErrorCode.INVALID_UPDATE_VERSION
+    assert world.state(T0).isr == (0, 1)
+    assert ask(world, isr=(0,)) == world.state(T0)
+    assert b'"isr":[0]' in world.data(path)
+
+
 def test_only_replicas_that_come_in_have_to_show_their_epoch(world):
     """One that was in sync before is there by the controller's own word."""
     stale = world.controller.context.brokers[1].epoch - 1

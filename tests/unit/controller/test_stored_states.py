@@ -52,6 +52,27 @@ def test_state_that_others_have_written_is_changed_as_it_is_now(world):
     assert json.loads(world.data(paths.partition_state(*T0)))["isr"] == [0]
 
 
+def test_state_that_others_write_again_and_again_is_not_said_to_be_changed(
+    world, monkeypatch, caplog
+):
+    """It stays as they have it, and is left for the next event."""
+    states = core(world).states
+    write, path = states.store.write_states, paths.partition_state(*T0)
+    write_state(world, isr=[1])
+    theirs = world.data(path)
+
+    async def write_after_others(wanted):
+        await world.registry.set(path, theirs, -1)
+        return await write(wanted)
+
+    monkeypatch.setattr(states.store, "write_states", write_after_others)
+    changed = world.run(states.change((T0,), lambda _, state: state._replace(leader_epoch=8)))
+
+    assert changed == []
+    assert (world.state(T0).isr, world.state(T0).leader_epoch) == ((1,), 0)
+    assert "somebody else writes their states again and again" in caplog.text
+
+
 @pytest.mark.parametrize(("later", "is_over"), [(0, False), (1, True)])
 def test_state_of_a_later_controller_ends_the_epoch(world, later, is_over):
     """One of the same epoch is this controller's own, whose answer was lost."""
