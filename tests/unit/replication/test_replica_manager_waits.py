@@ -107,15 +107,18 @@ def test_what_the_controllers_answers_commit_is_acknowledged_without_another_req
         assert set(world.states[T0].leader_and_isr.isr) == {1, 2, 3}
 
 
-def test_deletion_does_not_wait_for_a_replica_whose_broker_is_gone(world):
-    """The controller may shrink the in-sync replicas before it says which brokers live."""
+@pytest.mark.parametrize("is_out_of_sync", [False, True])
+def test_deletion_does_not_wait_for_a_replica_whose_broker_is_gone(world, is_out_of_sync):
+    """The controller may shrink the in-sync replicas before it says which brokers live, or not."""
     world.append(1, b"a", b"b")
     world.cut_off(3)
     answers = delete(world, 1)
     world.advance(1_000)
     assert answers == []
     world.kill(3)
-    world.elect(1, isr=(1, 2))
+    assert answers == []
+    if is_out_of_sync:
+        world.elect(1, isr=(1, 2))
     world.brokers[1].manager.on_brokers_changed()
 
     assert answers == [{T0: (1, ErrorCode.NONE)}]

@@ -222,10 +222,11 @@ def test_broker_whose_controller_cannot_start_follows_no_session(world, monkeypa
 def test_predecessor_whose_node_goes_while_it_is_looked_at_is_not_waited_for(world, monkeypatch):
     """Its session has just expired."""
     world.leave_node_of_predecessor()
-    get, path = world.registry.get, paths.broker(0)
+    get, path, before = world.registry.get, paths.broker(0), world.registry.open_watches
 
     async def expire(wanted):
-        if wanted == path and world.registry.is_of_predecessor:
+        is_watched = world.registry.open_watches > before
+        if wanted == path and is_watched and world.registry.is_of_predecessor:
             world.registry.is_of_predecessor = False
             await world.registry.delete(path)
         return await get(wanted)
@@ -241,10 +242,11 @@ def test_attempt_that_another_one_of_the_same_session_has_overtaken_ends_no_brok
 ):
     """The session was renewed while the broker waited for its predecessor's to end."""
     world.leave_node_of_predecessor()
-    get, path = world.registry.get, paths.broker(0)
+    get, path, before = world.registry.get, paths.broker(0), world.registry.open_watches
 
     async def overtake(wanted):
-        if wanted == path and world.registry.is_of_predecessor:
+        is_watched = world.registry.open_watches > before
+        if wanted == path and is_watched and world.registry.is_of_predecessor:
             found = await get(wanted)
             world.registry.is_of_predecessor = False
             await world.registry.delete(path)

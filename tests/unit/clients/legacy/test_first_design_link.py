@@ -134,9 +134,11 @@ class WrongBroker(asyncio.Protocol):
     """It answers each request with the same bytes."""
 
     answer = b""
+    connection_count = 0
 
     def connection_made(self, transport):
         self.transport = transport
+        WrongBroker.connection_count += 1
 
     def data_received(self, data):
         self.transport.write(self.answer)
@@ -151,7 +153,7 @@ SETTINGS = LinkSettings("test", 5_000, 1_000)
 )
 def test_answer_that_is_none_is_an_error_of_the_network(runtime, answer):
     """The connection is closed, and the next request has a new one."""
-    WrongBroker.answer = bytes.fromhex(answer)
+    WrongBroker.answer, WrongBroker.connection_count = bytes.fromhex(answer), 0
     runtime.network.serve("kafka", 9091, WrongBroker)
     link = FirstDesignLink(runtime, Node(0, "kafka", 9091), SETTINGS)
     two = {TopicPartition("t", number): (0, 100) for number in (0, 1)}
@@ -162,6 +164,7 @@ def test_answer_that_is_none_is_an_error_of_the_network(runtime, answer):
         with pytest.raises(KafkaError) as refused:
             runtime.scheduler.run(call())
         assert refused.value.error is ErrorCode.NETWORK_EXCEPTION
+    assert WrongBroker.connection_count == 2
 
 
 def test_broker_that_does_not_answer_or_is_not_there_is_told_in_time(runtime):

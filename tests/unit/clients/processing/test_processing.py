@@ -15,7 +15,7 @@ from ottla.aio import AsyncRebalanceListener
 from ottla.clients.processing.processing import HandlerFailedError
 from ottla.clients.serialization import JsonDeserializer
 from ottla.connect.redrive import DeadLetter
-from ottla.errors import ErrorCode
+from ottla.errors import ConfigError, ErrorCode
 from ottla.protocol.group import HeartbeatRequest, HeartbeatResponse, SyncGroupRequest
 from ottla.protocol.offsets import OffsetCommitRequest
 from ottla.record.batch_builder import build_batch
@@ -687,6 +687,25 @@ def test_listener_of_the_blocking_consumer_is_called_before_its_records_are_hand
 
     assert seen[0] == (threading.get_ident(), 2)
     assert len(seen) > 1
+
+
+def test_wrong_argument_ends_the_call_before_anything_is_polled(broker, topic):
+    """Of the blocking consumer and of the other one, which can be used all the same."""
+    from ottla import aio
+
+    with member_of(broker, topic) as consumer:
+        with pytest.raises(ConfigError, match="workers=0"):
+            consumer.process(print, workers=0)
+        assert consumer.poll(10_000)
+
+    async def use() -> None:
+        async with aio.Consumer(
+            broker.bootstrap_servers, topics=[topic], group_id=f"{topic}-aio"
+        ) as consumer:
+            with pytest.raises(ConfigError, match="workers=0"):
+                await consumer.process(print, workers=0)
+
+    asyncio.run(use())
 
 
 def test_function_is_called_in_threads_by_the_asyncio_consumer(broker, topic):

@@ -17,6 +17,16 @@ def test_addition_leaves_all_other_topics_as_they_are():
     assert all(more.topics[name] is known.topics[name] for name in known.topics if name != "t7")
 
 
+def test_partition_is_in_it_by_its_topic_and_number():
+    """Whatever else is asked for is not."""
+    known = TransactionPartitions.of([TopicPartition("a", 0), TopicPartition("b", 2)])
+    asked = [*known, TopicPartition("a", 2), TopicPartition("c", 0), "a", None]
+
+    assert [each in known for each in asked] == [True, True, False, False, False, False]
+    assert known == {TopicPartition("b", 2), TopicPartition("a", 0)}
+    assert known != {TopicPartition("a", 0), None}
+
+
 def test_very_many_topics_are_read_in_slices():
     """Each slice has so many."""
     topics = [(f"t{n}", [0]) for n in range(2 * TOPICS_IN_A_SLICE)]
