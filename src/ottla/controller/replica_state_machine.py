@@ -88,9 +88,11 @@ class ReplicaStateMachine:
             if not context.is_to_be_deleted(replica.topic_partition):
                 gone.setdefault(replica.topic_partition, []).append(replica.broker_id)
 
+        told = {partition: context.state(partition) for partition in gone}
+
         def shrink(partition: TopicPartition, state: LeaderAndIsr) -> LeaderAndIsr | None:
-            changed = without_replica(state, gone[partition])
-            is_same = (changed.leader, changed.isr) == (state.leader, state.isr)
+            changed, known = without_replica(state, gone[partition]), told[partition] or state
+            is_same = (changed.leader, changed.isr) == (known.leader, known.isr)
             return None if is_same else changed
 
         for partition in await self.states.change(gone, shrink):

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final, TypeVar
 from uuid import UUID
 
+from ottla.controller.leader_election import in_next_epoch
 from ottla.controller.topic_store import StoredState, TopicReader
 from ottla.errors import KafkaError
 from ottla.log.log_dir import META_PROPERTIES_FILE, LogDir
@@ -107,8 +108,9 @@ class LostLogs:
         others = tuple(each for each in state.isr if each != own_id)
         if not others or self._broker.log_manager.may_be_on_disk(tp):
             return
-        leader = NO_LEADER if state.leader == own_id else state.leader
-        given_up = state._replace(leader=leader, leader_epoch=state.leader_epoch + 1, isr=others)
+        given_up = state._replace(isr=others)  # in the epoch of a leader that may live
+        if state.leader == own_id:
+            given_up = in_next_epoch(given_up)._replace(leader=NO_LEADER)
         data, path = encode_partition_state(given_up, epoch), paths.partition_state(*tp)
         try:
             await self._broker.registry.set(path, data, state.version)

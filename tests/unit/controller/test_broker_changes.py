@@ -11,7 +11,7 @@ from ottla.controller.statuses import ReplicaStatus
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry import paths
 from ottla.registry.tree import Create, NoNodeError
-from ottla.registry.znodes import encode_log_dir_event
+from ottla.registry.znodes import encode_log_dir_event, encode_partition_state
 from ottla.runtime.scheduler import at_once
 from ottla.structs import NO_LEADER, EndPoint, TopicPartition
 
@@ -279,6 +279,24 @@ def test_broker_that_returns_with_its_directory_mended_leads_again(world):
     assert leaderless == NO_LEADER
     assert world.state(alone).leader == 1
     assert world.orders.metadata[alone].offline_replicas == ()
+
+
+def test_leader_is_told_of_a_place_in_sync_that_was_given_up_before_the_death(world):
+    """The start of a broker that has lost its log has written that, and nobody else knows it."""
+    state, epoch = world.state(T0), world.controller.context.epoch
+    data = encode_partition_state(state._replace(isr=(1,)), epoch)
+    world.run(world.registry.set(paths.partition_state(*T0), data, state.version))
+    world.orders.leader_and_isr_calls.clear()
+    world.kill(2)
+
+    (told,) = [
+        each.leader_and_isr
+        for to, states in world.orders.leader_and_isr_calls if to == 1
+        for each in states if each.topic_partition == T0
+    ]  # fmt: skip
+    assert told == world.state(T0)
+    assert (told.leader, told.isr) == (1, (1,))
+    assert told.version > state.version
 
 
 def test_failed_log_directory_takes_away_only_what_was_in_it(world):

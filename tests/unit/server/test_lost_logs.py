@@ -346,3 +346,33 @@ def test_time_without_a_registry_is_no_wait(monkeypatch):
 
     assert task.result() == set()
     assert answers == 4
+
+
+@pytest.mark.parametrize("controller_id", BROKERS)
+def test_place_that_is_given_up_stops_no_leader_that_lives(cluster, controller_id):
+    """Sessions may last longer than the patience of a start: the leader goes on meanwhile.
+
+    Its changes were refused as those of an older epoch, and nobody told it of the new one.
+    """
+    cluster.wait_until_in_sync("t")
+    for broker_id in BROKERS:
+        if broker_id < controller_id:
+            cluster.expire_session(broker_id)
+            wait_until(lambda: cluster.controller_id() > 0, "there is a controller")
+    cluster.wait_until_in_sync("t")
+    if cluster.leader("t") == 1:
+        cluster.move_leader("t", to=2)
+    broker = cluster.broker(1)
+
+    async def give_up():
+        (stored,) = (await TopicReader(broker.registry).read_states([T])).items()
+        await lost_logs.LostLogs(broker)._give_up(stored)
+
+    cluster.run(give_up())
+    cluster.kill_broker(1)
+    cluster.wait_until_in_sync("t", replicas=2)
+    cluster.start_broker(1)
+    cluster.wait_until_in_sync("t")
+    send(cluster)
+
+    assert values(cluster) == [*range(RECORDS)] * 2
