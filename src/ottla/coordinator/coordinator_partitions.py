@@ -53,7 +53,7 @@ class StepwiseLoader(ABC):
             left -= not records
             for record in records:
                 try:
-                    self.apply(record, batch)
+                    yield from self.apply(record, batch) or ()
                 except Exception as error:
                     self.report(f"record {record.offset}", error)
                 left -= 1 + len(record.value or b"") // BYTES_OF_A_RECORD
@@ -89,8 +89,8 @@ class StepwiseLoader(ABC):
         """The records by key; a million are no exception."""
 
     @abstractmethod
-    def apply(self, record: Record, batch: RecordBatch) -> None:
-        """Take over a record of this batch."""
+    def apply(self, record: Record, batch: RecordBatch) -> Work[None] | None:
+        """Take over a record of this batch, now or by work that may pause."""
 
     @abstractmethod
     def end_transaction(self, marker: RecordBatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from ottla.compiled import mypyc_attr
@@ -13,13 +13,11 @@ from ottla.network.request_watch import RequestWatch
 from ottla.protocol.header import RequestHeader, encode_response, encode_response_in_slices
 from ottla.protocol.message import Response
 from ottla.protocol.wire import records_size
-from ottla.runtime import DelayedOperation
+from ottla.runtime import DelayedOperation, Slices
 from ottla.runtime.scheduler import Work, at_once
 from ottla.security.principal import KafkaPrincipal
 
 T = TypeVar("T")
-LastOf = Callable[[Iterator[list[Part] | None]], Awaitable[list[Part]]]
-"""Does work that gives a None for each slice of it, and then its result."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # quotas are a feature
@@ -125,29 +123,23 @@ class RequestContext:
         if self.watch is not None:
             self.watch.end(response)
 
-    async def respond_in_slices(self, response: Response, last_of: LastOf) -> int:
-        """The same; `last_of` does the work of encoding, which may be much, in slices.
-
-        Returns how many bytes the answer has.
-        """
+    async def respond_in_slices(self, response: Response, slices: Slices) -> int:
+        """The same, encoded in slices; returns how many bytes the answer has."""
         self._check_not_ended()
-        parts = await last_of(self._encoded(response))
+        parts = await slices.do(self._encoded(response))
         self._check_not_ended()
         self._is_ended = True
         size = records_size(parts)
         self.connection.send(parts, self)
         return size
 
-    def _encoded(self, response: Response) -> Iterator[list[Part] | None]:
+    def _encoded(self, response: Response) -> Work[list[Part]]:
         if self.amend is not None:
             yield from self.amend(response)
-        parts: list[Part] | None = None
-        for parts in encode_response_in_slices(self.header, response):
-            if parts is None:
-                yield None
+        parts = yield from encode_response_in_slices(self.header, response)
         if self.watch is not None:
             yield from self.watch.end_in_slices(response)
-        yield parts
+        return parts
 
     def begin_wait(self) -> None:
         """The handler has returned; the answer comes later, if it has not come."""

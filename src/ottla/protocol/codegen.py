@@ -16,7 +16,7 @@ from typing import Any, Final
 from ottla.protocol.types import UNSET, StructType
 
 LABELS: Final = "labels"
-SLICE_ELEMENTS: Final = 2000
+SLICE_ELEMENTS: Final = 1000
 """The elements of arrays in one slice, which takes some milliseconds to read or write."""
 
 

@@ -77,8 +77,12 @@ def encode_assignment(
 ) -> bytes:
     """The partitions that a member is assigned, in the newest version up to `version`."""
     assignment = ConsumerProtocolAssignment(assigned_partitions=_topics_of(partitions))
-    newest = ConsumerProtocolAssignment.max_version
-    return encode_versioned(assignment, max(0, min(version, newest)))
+    return encode_versioned(assignment, assignment_version(version))
+
+
+def assignment_version(version: int) -> int:
+    """The version of an assignment for a member whose subscription has this one."""
+    return max(0, min(version, ConsumerProtocolAssignment.max_version))
 
 
 def decode_assignment(data: Buffer) -> ConsumerProtocolAssignment:

@@ -6,9 +6,8 @@ section; the client id in it stays a string with a 16-bit length in all versions
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from struct import Struct as Layout
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from ottla.protocol.message import (
@@ -26,6 +25,9 @@ from ottla.protocol.message import (
 )
 from ottla.protocol.types import UNLIMITED, Buffer, Part
 from ottla.protocol.wire import records_size, skip_tags
+
+if TYPE_CHECKING:
+    from ottla.runtime.scheduler import Work
 
 REQUEST_HEAD: Final = Layout(">hhih")
 RESPONSE_HEAD: Final = Layout(">ii")
@@ -123,8 +125,8 @@ def decode_request(
 
 def decode_request_in_slices(
     header: RequestHeader, frame: Buffer, position: int, most: int
-) -> Iterator[Request | None]:
-    """The same after a None for each slice of the work; the frame is needed for the first."""
+) -> Work[Request]:
+    """The same with a pause after each slice of the work; the frame is needed for the first."""
     request = REQUESTS.get(header.api_key) or request_class(header.api_key)
     return decode_in_slices(request, header.api_version, frame, position, most)
 
@@ -148,10 +150,8 @@ def encode_response(header: RequestHeader, response: Response) -> list[Part]:
     return _framed(header, cls, out, parts, last)
 
 
-def encode_response_in_slices(
-    header: RequestHeader, response: Response
-) -> Iterator[list[Part] | None]:
-    """The same after a None for each slice of the work."""
+def encode_response_in_slices(header: RequestHeader, response: Response) -> Work[list[Part]]:
+    """The same with a pause after each slice of the work."""
     version = header.api_version
     cls = type(response)
     out = bytearray(8 if version < cls.first_flexible_header else 9)
@@ -160,7 +160,7 @@ def encode_response_in_slices(
         last = yield from cls.encoders[version + IN_SLICES](response, out, parts)
     except ENCODE_FAULTS as fault:
         raise refusal(cls, version, fault, LocalProtocolError) from fault
-    yield _framed(header, cls, out, parts, last)
+    return _framed(header, cls, out, parts, last)
 
 
 def _framed(

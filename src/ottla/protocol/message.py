@@ -28,14 +28,14 @@ from ottla.protocol.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
     from ottla.protocol.codegen import FunctionSource
+    from ottla.runtime.scheduler import Work
 
 # The errors of generated code for bytes, or values, that do not fit.
 DECODE_FAULTS: Final = (ValueError, IndexError, struct.error, OverflowError, MemoryError)
 ENCODE_FAULTS: Final = (ValueError, struct.error, OverflowError, AttributeError, TypeError)
 VERSION: Final = Layout(">h")
+LONG_VALUE_BYTES: Final = 16 * 1024
 IN_SLICES: Final = 1 << 16
 """Added to a version, which has 15 bits."""
 
@@ -250,15 +250,15 @@ def decode(
 
 
 def decode_in_slices(
-    cls: type[MessageT], version: int, buffer: Buffer, position: int, most: int
-) -> Iterator[MessageT | None]:
-    """The same after a None for each slice of the work; the buffer is needed for the first."""
+    cls: type[MessageT], version: int, buffer: Buffer, position: int, most: int = UNLIMITED
+) -> Work[MessageT]:
+    """The same with a pause after each slice of the work; the buffer is needed for the first."""
     slices = cls.decoders[version + IN_SLICES](buffer, position, most)
     try:
-        message: MessageT | None = yield from slices
+        message: MessageT = yield from slices
     except DECODE_FAULTS as fault:
         raise refusal(cls, version, fault) from fault
-    yield message
+    return message
 
 
 def refusal(
@@ -309,9 +309,14 @@ def encode_versioned(message: Message, version: int) -> bytes:
     return join(encode_parts(message, version, bytearray(VERSION.pack(version))))
 
 
-def encode_versioned_in_slices(message: Message, version: int) -> Generator[None, None, bytes]:
+def encode_versioned_in_slices(message: Message, version: int) -> Work[bytes]:
     """The same, with a pause after each slice of the work."""
-    out, parts = bytearray(VERSION.pack(version)), list[Part]()
+    return encode_in_slices(message, version, VERSION.pack(version))
+
+
+def encode_in_slices(message: Message, version: int, front: bytes = b"") -> Work[bytes]:
+    """The bytes of the message behind these, with a pause after each slice of the work."""
+    out, parts = bytearray(front), list[Part]()
     try:
         last = yield from type(message).encoders[version + IN_SLICES](message, out, parts)
     except ENCODE_FAULTS as fault:
@@ -321,9 +326,18 @@ def encode_versioned_in_slices(message: Message, version: int) -> Generator[None
 
 def decode_versioned(cls: type[MessageT], buffer: Buffer) -> MessageT:
     """The message after the version that `buffer` begins with."""
+    return decode(cls, _version_in(cls, buffer), buffer, VERSION.size)
+
+
+def decode_versioned_in_slices(cls: type[MessageT], buffer: Buffer) -> Work[MessageT]:
+    """The same, with a pause after each slice of the work; short ones have none."""
+    if len(buffer) < LONG_VALUE_BYTES:
+        return decode_versioned(cls, buffer)
+    return (yield from decode_in_slices(cls, _version_in(cls, buffer), buffer, VERSION.size))
+
+
+def _version_in(cls: type[Message], buffer: Buffer) -> int:
     if len(buffer) < VERSION.size:
         raise RemoteProtocolError(f"{cls.__name__}: it ends before its version")
     (version,) = VERSION.unpack_from(buffer)
-    if cls.reads_newer:
-        version = min(version, cls.max_version)
-    return decode(cls, version, buffer, VERSION.size)
+    return min(version, cls.max_version) if cls.reads_newer else int(version)

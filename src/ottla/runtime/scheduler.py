@@ -278,14 +278,6 @@ class Slices:
             loop.call_soon(self._wake_next, loop)
         await waiter
 
-    async def last_of(self, slices: Iterable[T | None]) -> T:
-        """Do work that gives a None for each slice of it, and then its result."""
-        for result in slices:
-            if result is not None:
-                return result
-            await self.pause()
-        raise AssertionError("such work ends with its result")
-
     def begin(
         self, work: Work[T], is_wanted: Callable[[], bool] = lambda: True
     ) -> T | Coroutine[Any, Any, T]:

@@ -140,13 +140,13 @@ class Apis:
     ) -> None:
         """Decode a large request, in slices if need be; the first while the frame is there."""
         header, size = context.header, len(frame)
-        slices = decode_request_in_slices(header, frame, position, api.max_elements)
-        body = next(slices)
-        if body is not None:
+        work = decode_request_in_slices(header, frame, position, api.max_elements)
+        body = self.slices.begin(work)
+        if isinstance(body, Request):
             self._call(self._sliced(api, body), context, body, size)
         else:
             head = bytes(frame[:position])
-            awaiting = self._decode_rest(api, context, slices, size, head)
+            awaiting = self._decode_rest(api, context, body, size, head)
             self.runtime.scheduler.spawn(context.quota.timed(awaiting), name="decode")
         context.quota.end_step()
 
@@ -154,13 +154,13 @@ class Apis:
         self,
         api: Api,
         context: RequestContext,
-        slices: Iterator[Request | None],
+        rest: Coroutine[Any, Any, Request],
         size: int,
         head: bytes,
     ) -> None:
-        await self.slices.pause()
         try:
-            body = await self.slices.last_of(slices)
+            body = await rest
+            await self.slices.pause()
             if not context.connection.is_closing:
                 self._call(self._sliced(api, body), context, body, size)
         except RemoteProtocolError as error:
@@ -260,7 +260,7 @@ class Apis:
         try:
             response = await answer
             if response is not None:
-                size = await context.respond_in_slices(response, self.slices.last_of)
+                size = await context.respond_in_slices(response, self.slices)
                 if size > LARGE_ANSWER_BYTES:
                     parts, response = [response], None
                     self.runtime.begin(freed(parts), "free a large answer")

@@ -12,11 +12,10 @@ from ottla.coordinator.transaction.transaction_partitions import (
     TransactionPartitions,
 )
 from ottla.coordinator.transaction.transaction_records import (
-    LONG_VALUE_BYTES,
     encode_transaction,
     read_transaction,
 )
-from ottla.protocol.message import decode_versioned, encode_versioned
+from ottla.protocol.message import LONG_VALUE_BYTES, decode_versioned, encode_versioned
 from ottla.protocol.transaction_log import TransactionLogValue
 from ottla.runtime.scheduler import at_once
 from ottla.structs import TopicPartition

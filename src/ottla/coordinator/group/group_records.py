@@ -17,6 +17,7 @@ from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.message import (
     decode_versioned,
+    decode_versioned_in_slices,
     encode_versioned,
     encode_versioned_in_slices,
 )
@@ -155,7 +156,7 @@ def _stored_member(protocol: str | None, member: MemberMetadata, assignment: byt
 
 def read_group_value(group_id: str, data: bytes, now_ms: int) -> Work[ClassicGroup]:
     """The group as its last generation left it: Stable with its members, or Empty."""
-    stored = decode_versioned(GroupMetadataValue, data)
+    stored = yield from decode_versioned_in_slices(GroupMetadataValue, data)
     _check_members(stored)
     group = ClassicGroup(group_id, now_ms)
     group.protocol_type = stored.protocol_type or None

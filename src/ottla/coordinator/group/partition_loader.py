@@ -87,7 +87,7 @@ class PartitionLoader(StepwiseLoader):
         while self._offsets:
             yield self._offsets.popitem()[1].give_up()
 
-    def apply(self, record: Record, batch: RecordBatch) -> None:
+    def apply(self, record: Record, batch: RecordBatch) -> Work[None] | None:
         key = decode_key(record.key or b"")
         if key is None:
             # Kafka keeps groups of other kinds in the same topic.
@@ -96,10 +96,11 @@ class PartitionLoader(StepwiseLoader):
             self._apply_group(key.group, record.value)
         elif not isinstance(key, OffsetCommitKey):
             stored = self._consumer_groups.setdefault(key.group, StoredConsumerGroup())
-            stored.apply(key, record.value)
+            return stored.apply(key, record.value)
         else:
             producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
             self._apply_offset(key, record, producer_id)
+        return None
 
     def _apply_group(self, group_id: str, value: bytes | None) -> None:
         if value is None:

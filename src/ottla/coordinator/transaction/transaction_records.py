@@ -13,13 +13,11 @@ from ottla.coordinator.transaction.transaction import EPOCH_BUMP, Transaction, T
 from ottla.coordinator.transaction.transaction_partitions import NO_PARTITIONS
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.message import (
-    VERSION,
-    decode_in_slices,
     decode_versioned,
+    decode_versioned_in_slices,
     encode_versioned,
 )
 from ottla.protocol.transaction_log import TransactionLogKey, TransactionLogValue
-from ottla.protocol.types import UNLIMITED
 from ottla.protocol.wire import uvarint_bytes
 from ottla.record.batch_builder import build_batch
 from ottla.runtime.scheduler import Work
@@ -29,8 +27,6 @@ FIRST_VALUE_VERSION: Final = 0
 VALUE_VERSION_WITH_BUMP: Final = 1
 PARTITIONS_AT: Final = 17
 """In both versions of the value: behind its version, producer id, epoch, timeout and state."""
-LONG_VALUE_BYTES: Final = 16 * 1024
-"""A longer one is read in slices."""
 
 
 def transaction_batch(transactional_id: str, transaction: Transaction, now_ms: int) -> bytes:
@@ -66,7 +62,7 @@ def read_transactional_id(key: bytes) -> str | None:
 
 def read_transaction(value: bytes) -> Work[Transaction]:
     """The state that a record has; CORRUPT_MESSAGE if no coordinator can have written it."""
-    stored = yield from _decoded(value)
+    stored = yield from decode_versioned_in_slices(TransactionLogValue, value)
     try:
         state = TransactionState(stored.transaction_status)
     except ValueError:
@@ -89,18 +85,6 @@ def read_transaction(value: bytes) -> Work[Transaction]:
         next_producer_id=stored.next_producer_id,
         client_version=stored.client_transaction_version,
     )
-
-
-def _decoded(value: bytes) -> Work[TransactionLogValue]:
-    if len(value) < LONG_VALUE_BYTES:
-        return decode_versioned(TransactionLogValue, value)
-    (version,) = VERSION.unpack_from(value)
-    slices = decode_in_slices(TransactionLogValue, version, value, VERSION.size, UNLIMITED)
-    for stored in slices:
-        if stored is not None:
-            return stored
-        yield
-    raise AssertionError("such work ends with its result")
 
 
 def _stored(transaction: Transaction) -> TransactionLogValue:

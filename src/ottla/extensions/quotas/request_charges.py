@@ -9,10 +9,11 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.quotas.client_quotas import UNLIMITED, Budgets, ClientQuotas
 from ottla.extensions.quotas.timed_transport import PERCENT_PER_NS, TimedTransport, time_network
 from ottla.network.connection import Connection
-from ottla.network.request_context import MAX_ANSWER_BYTES, LastOf, RequestContext, RequestQuota
+from ottla.network.request_context import MAX_ANSWER_BYTES, RequestContext, RequestQuota
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.header import RequestHeader
 from ottla.protocol.message import Response
+from ottla.runtime import Slices
 
 T = TypeVar("T")
 
@@ -217,11 +218,11 @@ class MeteredContext(RequestContext):
         super().respond(response)
         self._hold(delay_ms)
 
-    async def respond_in_slices(self, response: Response, last_of: LastOf) -> int:
+    async def respond_in_slices(self, response: Response, slices: Slices) -> int:
         delay_ms = self.quota.settle(is_answered=True)
         if delay_ms > 0 and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = delay_ms
-        size = await super().respond_in_slices(response, last_of)
+        size = await super().respond_in_slices(response, slices)
         if delay_ms > 0:
             self._hold(delay_ms)
         return size

@@ -3,19 +3,31 @@
 import struct
 from uuid import UUID
 
+import pytest
+
 from ottla.coordinator.coordinator_partitions import RECORDS_PER_STEP
 from ottla.coordinator.group import partition_loader
 from ottla.coordinator.group.classic_group import group_key
 from ottla.coordinator.group.consumer.assigned_partitions import AssignedPartitions
 from ottla.coordinator.group.consumer.cluster_topics import SubscribedTopic
 from ottla.coordinator.group.consumer.consumer_group_records import (
+    current_assignment_key,
+    current_assignment_value,
+    group_epoch_key,
+    group_epoch_value,
+    member_key,
+    member_value,
+    partition_metadata_key,
     partition_metadata_value,
+    target_member_key,
     target_member_value,
 )
+from ottla.coordinator.group.consumer.consumer_member import CurrentAssignment, MemberDetails
 from ottla.coordinator.group.consumer.heartbeat_checks import MAX_TOPICS
 from ottla.coordinator.group.group_records import offset_key, offset_value
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.coordinator.group.partition_loader import PartitionLoader
+from ottla.protocol.codegen import SLICE_ELEMENTS
 from ottla.record.batch_builder import build_batch
 from ottla.record.memory_records import batches
 from ottla.record.record_batch import assign_offset
@@ -194,6 +206,70 @@ def test_record_of_very_many_topics_ends_its_step():
     for count in range(1, len(values) + 1):
         assert loader.step()
         assert len(applied) == count
+
+
+def records_of_a_member(count):
+    """Of a consumer group with a member that reads so many topics, and has them since epoch 3."""
+    ids = [UUID(int=number) for number in range(count)]
+    topics = {f"t{each.int}": SubscribedTopic(each, 1) for each in ids}
+    target = AssignedPartitions.of((each, [0]) for each in ids)
+    current = CurrentAssignment(
+        4, 3, assigned=target, assignment_epochs={each: {0: 3} for each in ids}
+    )
+    details = MemberDetails("app", "/10.0.0.1", topic_names=tuple(sorted(topics)))
+    records = {
+        group_epoch_key("g"): group_epoch_value(4),
+        partition_metadata_key("g"): at_once(partition_metadata_value(topics)),
+        member_key("g", "m"): member_value(details),
+        target_member_key("g", "m"): target_member_value(target),
+        current_assignment_key("g", "m"): current_assignment_value(current),
+    }
+    return topics, details, target, current, records
+
+
+@pytest.mark.parametrize("count", [1, 2 * SLICE_ELEMENTS, MAX_TOPICS])
+def test_records_of_a_member_are_read_in_slices(count):
+    """As many as its topics are; it is what it was when all have been read."""
+    topics, details, target, current, records = records_of_a_member(count)
+    buffer = batch(*[(0, key, value, ()) for key, value in records.items()])
+    loader = PartitionLoader(0, iter([buffer]))
+    steps = 0
+    while loader.step():
+        steps += 1
+    (group,) = (each for each in loader.groups(now_ms=0) if each is not None)
+
+    assert steps >= 3 * (count // SLICE_ELEMENTS)
+    assert (steps > 0) == (count > 1)
+    assert (group.group_epoch, group.topics, group.target) == (4, topics, {"m": target})
+    assert (group.members["m"].details, group.members["m"].current) == (details, current)
+
+
+@pytest.mark.parametrize("steps", range(0, 60, 7))
+def test_load_ends_in_the_middle_of_a_record(steps, caplog):
+    """Another broker leads the partition now."""
+    records = records_of_a_member(MAX_TOPICS)[-1]
+    buffer = batch(*[(0, key, value, ()) for key, value in records.items()])
+    loader = PartitionLoader(0, iter([buffer]))
+    for _ in range(steps):
+        assert loader.step()
+    at_once(loader.give_up())
+
+    assert not loader.step()
+    assert not caplog.messages
+
+
+def test_long_record_that_is_damaged_leaves_the_others(caplog):
+    """What its key had before stays, as with a short one."""
+    *_, current, records = records_of_a_member(MAX_TOPICS)
+    key = current_assignment_key("g", "m")
+    damaged = records[key][:-9]
+    rows = [(0, each, value, ()) for each, value in records.items()]
+    loader = loader_of(batch(*rows, (0, key, damaged, ()), commit(T0, 5)))
+    (group,) = (each for each in loader.groups(now_ms=0) if each is not None)
+
+    assert group.members["m"].current == current
+    assert group.offsets.all()[T0].offset == 5
+    assert "is left out" in caplog.text
 
 
 def test_several_batches_in_one_buffer_are_read():

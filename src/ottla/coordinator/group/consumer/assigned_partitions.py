@@ -68,8 +68,13 @@ class AssignedPartitions(Collection[TopicIdPartition]):
         return all(numbers <= other.of_topic(each) for each, numbers in self.topics.items())
 
     def __and__(self, other: AssignedPartitions) -> AssignedPartitions:
-        return joined(
-            (each, numbers & other.of_topic(each)) for each, numbers in self.topics.items()
+        theirs = other.topics.get
+        return _of(
+            {
+                each: both
+                for each, numbers in self.topics.items()
+                if (both := numbers & theirs(each, NO_NUMBERS))
+            }
         )
 
     def __or__(self, other: AssignedPartitions) -> AssignedPartitions:
@@ -84,8 +89,13 @@ class AssignedPartitions(Collection[TopicIdPartition]):
     def __sub__(self, other: AssignedPartitions) -> AssignedPartitions:
         if not self.topics or not other.topics:
             return self
-        return joined(
-            (each, numbers - other.of_topic(each)) for each, numbers in self.topics.items()
+        theirs = other.topics.get
+        return _of(
+            {
+                each: left
+                for each, numbers in self.topics.items()
+                if (left := numbers - theirs(each, NO_NUMBERS))
+            }
         )
 
     def __repr__(self) -> str:

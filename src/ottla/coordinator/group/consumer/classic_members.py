@@ -66,14 +66,15 @@ class ClassicMembers(MemberRequests[ConsumerGroup]):
         self._rebalancer.do(self._join(group, attempt), lambda error: attempt.refuse(error.error))
 
     def _join(self, group: ConsumerGroup, attempt: JoinAttempt) -> Work[None]:
-        known = find_rejoining(group, attempt)
-        if known is None:
-            self._rebalancer.check_room(len(group.members))
+        self._find_place(group, attempt)
         check_protocols(group, attempt)
         if attempt.is_new and attempt.needs_member_id:
             attempt.refuse(ErrorCode.MEMBER_ID_REQUIRED, self._rebalancer.new_member_id())
             return
-        subscription = read_subscription(attempt.protocols[0].metadata, self._topics)
+        metadata = attempt.protocols[0].metadata
+        subscription = yield from read_subscription(metadata, self._topics)
+        self._rebalancer.check_present(group)  # after a pause
+        known = self._find_place(group, attempt)
         changes = GroupChanges(group)
         member = self._take_in(changes, known, attempt, subscription)
         self._rebalancer.keep_alive(group, member)
@@ -97,6 +98,13 @@ class ClassicMembers(MemberRequests[ConsumerGroup]):
                 attempt.respond(answer)
 
         self._manager.store_records(group, changes.records, on_stored)
+
+    def _find_place(self, group: ConsumerGroup, attempt: JoinAttempt) -> ConsumerMember | None:
+        """The member whose place the sender takes; None is a new place, for which is room."""
+        known = find_rejoining(group, attempt)
+        if known is None:
+            self._rebalancer.check_room(len(group.members))
+        return known
 
     def _take_in(
         self,
@@ -134,20 +142,27 @@ class ClassicMembers(MemberRequests[ConsumerGroup]):
         The group may become a classic one, but only after the answer: no member loses its
         generation that way.
         """
-        try:
-            member = find_classic(group, request.member_id, request.group_instance_id)
-            check_sync(group, member, request)
-        except KafkaError as error:
-            respond(SyncGroupResponse(error_code=error.error))
-            return
+        self._rebalancer.do(
+            self._sync(group, request, respond),
+            lambda error: respond(SyncGroupResponse(error_code=error.error)),
+        )
+
+    def _sync(
+        self, group: ConsumerGroup, request: SyncGroupRequest, respond: SyncCallback
+    ) -> Work[None]:
+        member = find_classic(group, request.member_id, request.group_instance_id)
+        check_sync(group, member, request)
         member.cancel_rebalance_timer()
         self._rebalancer.keep_alive(group, member)
         assert member.details.classic is not None
         metadata = member.details.classic.protocols[0].metadata
+        work = write_assignment(member.current.assigned, metadata, self._topics)
+        assignment = yield from self._rebalancer.in_slices(GroupChanges(group), work, member)
+        check_sync(group, member, request)  # it may have joined again in a pause
         answer = SyncGroupResponse(
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
-            assignment=write_assignment(member.current.assigned, metadata, self._topics),
+            assignment=assignment,
         )
 
         def on_stored(error: ErrorCode) -> None:

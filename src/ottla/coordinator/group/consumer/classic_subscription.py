@@ -12,14 +12,16 @@ from typing import Final, NamedTuple
 
 from ottla.coordinator.group.consumer.assigned_partitions import AssignedPartitions, in_order
 from ottla.coordinator.group.consumer.cluster_topics import ClusterTopics
+from ottla.coordinator.group.consumer.consumer_group_records import collected
 from ottla.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
     ConsumerProtocolTopicPartition,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
+    assignment_version,
 )
-from ottla.structs import TopicPartition
+from ottla.protocol.message import decode_versioned_in_slices, encode_versioned_in_slices
+from ottla.runtime.scheduler import Work
 
 KAFKA_ASSIGNORS: Final = frozenset(("range", "roundrobin", "sticky", "cooperative-sticky"))
 """Their members need nothing but the partitions, so user data beside them are ignored: librdkafka
@@ -34,49 +36,52 @@ class Subscription(NamedTuple):
     rack_id: str | None
 
 
-def read_subscription(metadata: bytes, topics: ClusterTopics) -> Subscription:
+def read_subscription(metadata: bytes, topics: ClusterTopics) -> Work[Subscription]:
     """The subscription; INCONSISTENT_GROUP_PROTOCOL if the bytes are of another kind."""
     with _of_consumers():
-        stored = decode_subscription(metadata)
-    names = tuple(sorted(set(stored.topics)))
-    return Subscription(names, with_ids(stored.owned_partitions, topics), stored.rack_id)
+        stored = yield from decode_versioned_in_slices(ConsumerProtocolSubscription, metadata)
+    owned = yield from with_ids(stored.owned_partitions, topics)
+    return Subscription(tuple(sorted(set(stored.topics))), owned, stored.rack_id)
 
 
 def read_assignment(
     protocol: str | None, assignment: bytes, topics: ClusterTopics
-) -> AssignedPartitions:
+) -> Work[AssignedPartitions]:
     """The partitions; user data of a client's own assignor is refused: it would be lost."""
     with _of_consumers():
-        stored = decode_assignment(assignment)
+        stored = yield from decode_versioned_in_slices(ConsumerProtocolAssignment, assignment)
     if stored.user_data and protocol not in KAFKA_ASSIGNORS:
         raise KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             "the assignment has user data, which only the clients' own assignor understands",
         )
-    return with_ids(stored.assigned_partitions, topics)
+    return (yield from with_ids(stored.assigned_partitions, topics))
 
 
-def write_assignment(assigned: AssignedPartitions, metadata: bytes, topics: ClusterTopics) -> bytes:
+def write_assignment(
+    assigned: AssignedPartitions, metadata: bytes, topics: ClusterTopics
+) -> Work[bytes]:
     """The partitions in the version of a subscription; deleted topics are left out."""
     version = int.from_bytes(metadata[:2], "big", signed=True)
-    partitions = [
-        TopicPartition(name, number)
+    stored = yield from collected(
+        ConsumerProtocolTopicPartition(topic=name, partitions=numbers)
         for topic_id, numbers in in_order(assigned.topics)
         if (name := topics.topic_name(topic_id)) is not None
-        for number in numbers
-    ]
-    return encode_assignment(partitions, version)
+    )
+    assignment = ConsumerProtocolAssignment(assigned_partitions=stored)
+    return (yield from encode_versioned_in_slices(assignment, assignment_version(version)))
 
 
 def with_ids(
     stored: Iterable[ConsumerProtocolTopicPartition], topics: ClusterTopics
-) -> AssignedPartitions:
+) -> Work[AssignedPartitions]:
     """Partitions of topics that exist, by the ids of the topics."""
-    return AssignedPartitions.of(
-        (topic.topic_id, each.partitions)
+    named = yield from collected(
+        (topic.topic_id, frozenset(each.partitions))
         for each in stored
         if (topic := topics.topic(each.topic)) is not None
     )
+    return AssignedPartitions.of(named)
 
 
 @contextmanager

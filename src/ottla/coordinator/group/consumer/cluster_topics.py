@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -34,9 +34,11 @@ class ClusterTopics(Protocol):
     def is_deleted(self, topic_partition: TopicPartition, topic_id: UUID) -> bool: ...
 
 
-def look_up(topics: ClusterTopics, names: Iterable[str]) -> Work[dict[str, SubscribedTopic]]:
+def look_up(topics: ClusterTopics, names: Collection[str]) -> Work[dict[str, SubscribedTopic]]:
     """The topics of these names that exist, each as it is when its turn comes."""
     found = {}
+    if len(names) >= LOOKED_UP_AT_ONCE:
+        yield
     for number, name in enumerate(names, 1):
         topic = topics.topic(name)
         if topic is not None and len(topic.partitions):

@@ -16,7 +16,10 @@ from ottla.coordinator.group.consumer.assigned_partitions import AssignedPartiti
 from ottla.coordinator.group.consumer.assignors import SlicePace
 from ottla.coordinator.group.consumer.cluster_topics import ClusterTopics
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
-from ottla.coordinator.group.consumer.consumer_group_records import collected
+from ottla.coordinator.group.consumer.consumer_group_records import (
+    collected,
+    read_partitions,
+)
 from ottla.coordinator.group.consumer.consumer_member import (
     ConsumerMember,
     CurrentAssignment,
@@ -113,7 +116,7 @@ class ConsumerGroupCoordinator:
         topics, pace = self._rebalancer.topics, SlicePace()
         for member in list(group.members.values()):
             if group.members.get(member.member_id) is member:
-                described.members.append(described_member(group, member, topics))
+                described.members.append((yield from described_member(group, member, topics)))
             if pace.is_over(len(member.current.assigned) + COST_OF_A_MEMBER):
                 yield
         return described
@@ -121,21 +124,27 @@ class ConsumerGroupCoordinator:
     def _beat(
         self, request: ConsumerGroupHeartbeatRequest, client: ClientContext, respond: BeatCallback
     ) -> Work[None]:
-        if request.subscribed_topic_regex:  # before anything has changed
+        owned = None  # the partitions by its own account; None if they have not changed
+        if request.topic_partitions is not None:  # before anything has changed
+            owned = yield from read_partitions(request.topic_partitions)
+        if request.subscribed_topic_regex:
             yield from self._rebalancer.matches.matching(request.subscribed_topic_regex)
-            self._check_here(request.group_id)
+        self._check_here(request.group_id)
         is_join = request.member_epoch == JOIN_EPOCH
         while is_join and (classic := self._manager.classic_group(request.group_id)):
             if classic.is_empty:
                 break
             yield from self._migration.upgrade(classic)
             self._check_here(request.group_id)
-        changes, member = self._join(request, client) if is_join else self._update(request, client)
+        if is_join:
+            changes, member = self._join(request, client)
+        else:
+            changes, member = self._update(request, client, owned)
         member.in_sight = client.in_sight
         before = member.current
         self._rebalancer.keep_alive(changes.group, member)
         yield from self._rebalancer.advance(changes, member)
-        yield from self._rebalancer.reconcile(changes, member, owned_partitions(request))
+        yield from self._rebalancer.reconcile(changes, member, owned)
         settings = self._rebalancer.config_of(request.group_id)
         answer = ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
@@ -155,11 +164,14 @@ class ConsumerGroupCoordinator:
             raise KafkaError(error, "The group has moved to another coordinator.")
 
     def _update(
-        self, request: ConsumerGroupHeartbeatRequest, client: ClientContext
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        client: ClientContext,
+        owned: AssignedPartitions | None,
     ) -> tuple[GroupChanges, ConsumerMember]:
         """A known member, which may have new details."""
         group, member = self._find(request)
-        check_epoch(member, request.member_epoch, owned_partitions(request))
+        check_epoch(member, request.member_epoch, owned)
         changes = GroupChanges(group)
         changes.update_details(member, updated_details(member.details, request, client))
         return changes, member
@@ -236,35 +248,36 @@ class ConsumerGroupCoordinator:
 
 def described_member(
     group: ConsumerGroup, member: ConsumerMember, topics: ClusterTopics
-) -> DescribedConsumerGroupMember:
+) -> Work[DescribedConsumerGroupMember]:
     """The member with its partitions, and with its target."""
-    details = member.details
+    details, current = member.details, member.current
+    target = yield from described_assignment(group.target[member.member_id], topics)
+    assignment = yield from described_assignment(current.assigned, topics)
     return DescribedConsumerGroupMember(
         member_id=member.member_id,
         instance_id=details.instance_id,
         rack_id=details.rack_id,
-        member_epoch=member.current.member_epoch,
+        member_epoch=current.member_epoch,
         client_id=details.client_id,
         client_host=details.client_host,
         subscribed_topic_names=list(details.topic_names),
         subscribed_topic_regex=details.topic_regex,
-        assignment=described_assignment(member.current.assigned, topics),
-        target_assignment=described_assignment(group.target[member.member_id], topics),
+        assignment=assignment,
+        target_assignment=target,
         member_type=MEMBER_TYPE_CLASSIC if member.is_classic else MEMBER_TYPE_CONSUMER,
     )
 
 
 def described_assignment(
     partitions: AssignedPartitions, topics: ClusterTopics
-) -> DescribedAssignment:
+) -> Work[DescribedAssignment]:
     """Partitions of deleted topics are left out: their topics no longer have names."""
-    return DescribedAssignment(
-        topic_partitions=[
-            DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=numbers)
-            for topic_id, numbers in in_order(partitions.topics)
-            if (name := topics.topic_name(topic_id)) is not None
-        ]
+    described = yield from collected(
+        DescribedTopicPartitions(topic_id=topic_id, topic_name=name, partitions=numbers)
+        for topic_id, numbers in in_order(partitions.topics)
+        if (name := topics.topic_name(topic_id)) is not None
     )
+    return DescribedAssignment(topic_partitions=described)
 
 
 def refusing(respond: BeatCallback) -> Callable[[KafkaError], object]:
@@ -321,15 +334,6 @@ def updated_details(
         topic_regex=details.topic_regex if regex is None else regex,
         rebalance_timeout_ms=details.rebalance_timeout_ms if timeout_ms < 0 else timeout_ms,
         assignor=details.assignor if request.server_assignor is None else request.server_assignor,
-    )
-
-
-def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> AssignedPartitions | None:
-    """The member's partitions by its own account; None if that has not changed."""
-    if request.topic_partitions is None:
-        return None
-    return AssignedPartitions.of(
-        (topic.topic_id, topic.partitions) for topic in request.topic_partitions
     )
 
 

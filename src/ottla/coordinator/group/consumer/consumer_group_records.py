@@ -21,6 +21,9 @@ from ottla.coordinator.group.consumer.consumer_member import (
 )
 from ottla.coordinator.group.member_metadata import SupportedProtocol
 from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.consumer_group import (
+    ConsumerGroupHeartbeatRequestTopicPartitions as TopicPartitions,
+)
 from ottla.protocol.message import Message, encode_versioned, encode_versioned_in_slices
 from ottla.protocol.offsets_topic import (
     ClassicMemberMetadata,
@@ -74,11 +77,12 @@ def partition_metadata_value(topics: Mapping[str, SubscribedTopic]) -> Work[byte
 
 def read_partition_metadata(
     value: ConsumerGroupPartitionMetadataValue,
-) -> dict[str, SubscribedTopic]:
-    return {
-        topic.topic_name: SubscribedTopic(topic.topic_id, topic.partition_count)
+) -> Work[dict[str, SubscribedTopic]]:
+    topics = yield from collected(
+        (topic.topic_name, SubscribedTopic(topic.topic_id, topic.partition_count))
         for topic in value.topics
-    }
+    )
+    return dict(topics)
 
 
 def member_key(group_id: str, member_id: str) -> bytes:
@@ -101,13 +105,14 @@ def member_value(details: MemberDetails) -> bytes:
     )
 
 
-def read_member(value: ConsumerGroupMemberMetadataValue) -> MemberDetails:
+def read_member(value: ConsumerGroupMemberMetadataValue) -> Work[MemberDetails]:
+    names = yield from collected(value.subscribed_topic_names)
     return MemberDetails(
         client_id=value.client_id,
         client_host=value.client_host,
         instance_id=value.instance_id,
         rack_id=value.rack_id,
-        topic_names=tuple(sorted(value.subscribed_topic_names)),
+        topic_names=tuple(sorted(names)),
         topic_regex=value.subscribed_topic_regex or "",
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         assignor=value.server_assignor,
@@ -196,7 +201,9 @@ def _stored_progress(current: CurrentAssignment) -> ConsumerGroupCurrentMemberAs
     )
 
 
-def read_current_assignment(value: ConsumerGroupCurrentMemberAssignmentValue) -> CurrentAssignment:
+def read_current_assignment(
+    value: ConsumerGroupCurrentMemberAssignmentValue,
+) -> Work[CurrentAssignment]:
     try:
         state = MemberState(value.state)
     except ValueError as error:
@@ -207,18 +214,22 @@ def read_current_assignment(value: ConsumerGroupCurrentMemberAssignmentValue) ->
         member_epoch=value.member_epoch,
         previous_member_epoch=value.previous_member_epoch,
         state=state,
-        assigned=read_partitions(value.assigned_partitions),
-        pending_revocation=read_partitions(value.partitions_pending_revocation),
-        assignment_epochs=_read_epochs(
-            [*value.assigned_partitions, *value.partitions_pending_revocation]
+        assigned=(yield from read_partitions(value.assigned_partitions)),
+        pending_revocation=(yield from read_partitions(value.partitions_pending_revocation)),
+        assignment_epochs=(
+            yield from _read_epochs(
+                [*value.assigned_partitions, *value.partitions_pending_revocation]
+            )
         ),
     )
 
 
-def _read_epochs(stored: Iterable[StoredOwnedPartitions]) -> AssignmentEpochs:
+def _read_epochs(stored: Iterable[StoredOwnedPartitions]) -> Work[AssignmentEpochs]:
     """The stored epochs; topics have none if a broker before KIP-1251 stored them."""
     found: dict[UUID, dict[int, int]] = {}
-    for topic in stored:
+    for number, topic in enumerate(stored, 1):
+        if not number % PARTS_IN_A_SLICE:
+            yield
         if topic.assignment_epochs is None:
             continue
         if len(topic.assignment_epochs) != len(topic.partitions):
@@ -244,10 +255,15 @@ def regex_value(topics: Iterable[str], version: int, now_ms: int) -> bytes:
     )
 
 
+def read_regex(value: ConsumerGroupRegularExpressionValue) -> Work[frozenset[str]]:
+    return frozenset((yield from collected(value.topics)))
+
+
 def read_partitions(
-    stored: Iterable[StoredTopicPartitions] | Iterable[StoredOwnedPartitions],
-) -> AssignedPartitions:
-    return AssignedPartitions.of((topic.topic_id, topic.partitions) for topic in stored)
+    stored: Iterable[StoredTopicPartitions | StoredOwnedPartitions | TopicPartitions],
+) -> Work[AssignedPartitions]:
+    named = yield from collected((each.topic_id, frozenset(each.partitions)) for each in stored)
+    return AssignedPartitions.of(named)
 
 
 def _stored_partitions(partitions: AssignedPartitions) -> Iterator[StoredTopicPartitions]:

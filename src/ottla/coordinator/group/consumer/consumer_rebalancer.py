@@ -18,7 +18,10 @@ from ottla.config.coordinator_config import ConsumerGroupConfig
 from ottla.coordinator.group.consumer.assigned_partitions import AssignedPartitions
 from ottla.coordinator.group.consumer.cluster_topics import ClusterTopics
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup, has_unrevoked
-from ottla.coordinator.group.consumer.consumer_group_records import large_assignment_value
+from ottla.coordinator.group.consumer.consumer_group_records import (
+    PARTS_IN_A_SLICE,
+    large_assignment_value,
+)
 from ottla.coordinator.group.consumer.consumer_member import (
     ConsumerMember,
     CurrentAssignment,
@@ -165,9 +168,9 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
                     return result
                 self._store_so_far(changes)
                 yield
-                self._check_present(group, member)
+                self.check_present(group, member)
 
-    def _check_present(self, group: ConsumerGroup, member: ConsumerMember | None) -> None:
+    def check_present(self, group: ConsumerGroup, member: ConsumerMember | None = None) -> None:
         """Whether group and member are still there, after a pause."""
         if group.is_dead:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, "The group is no longer here.")
@@ -191,6 +194,11 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
         the pauses.
         """
         group, record = changes.group, None
+        target = group.target[member.member_id]
+        if len(target.topics) > PARTS_IN_A_SLICE and not member.current.is_reconciled_to(
+            group.assignment_epoch
+        ):
+            yield from self.in_slices(changes, _pause(), member)
         following = self._following(group, member, owned)
         while record is None and is_large(following) and following != member.current:
             work = _record_of(following)

@@ -11,6 +11,8 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
     current_assignment_value,
     group_epoch_key,
     group_epoch_value,
+    large_assignment_value,
+    large_target_value,
     member_key,
     member_value,
     partition_metadata_key,
@@ -28,7 +30,7 @@ from ottla.coordinator.group.consumer.consumer_member import (
     MemberDetails,
 )
 from ottla.coordinator.group.consumer.pending_writes import Records
-from ottla.runtime.scheduler import at_once
+from ottla.runtime.scheduler import Work, at_once
 
 
 class GroupChanges:
@@ -48,12 +50,13 @@ class GroupChanges:
         self.needs_assignment = True
         self._note_details(member)
 
-    def adopt_member(self, member: ConsumerMember) -> None:
+    def adopt_member(self, member: ConsumerMember) -> Work[None]:
         """Add a member of the classic group that this one was; it keeps its partitions."""
         self.group.add(member)
         self._note_details(member)
-        self.set_target(member.member_id, member.current.assigned)
-        self._note_current(member)
+        target = yield from large_target_value(member.current.assigned)
+        self.set_target(member.member_id, member.current.assigned, target)
+        self._note_current(member, (yield from large_assignment_value(member.current)))
 
     def remove_member(self, member: ConsumerMember) -> None:
         """Remove a member; all that it owned is free at once."""

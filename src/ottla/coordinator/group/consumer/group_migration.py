@@ -24,6 +24,10 @@ from ottla.coordinator.group.consumer.classic_subscription import (
     write_assignment,
 )
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup, ConsumerGroupState
+from ottla.coordinator.group.consumer.consumer_group_records import (
+    PARTS_IN_A_SLICE,
+    collected,
+)
 from ottla.coordinator.group.consumer.consumer_member import (
     ClassicMembership,
     ConsumerMember,
@@ -136,12 +140,17 @@ class GroupMigration:
         protocol = classic.select_protocol()
         taken: defaultdict[UUID, set[int]] = defaultdict(set)
         for count, member in enumerate(list(classic.members.values()), 1):
-            subscription = read_subscription(member.metadata(protocol), self._topics)
+            metadata = member.metadata(protocol)
+            subscription = yield from read_subscription(metadata, self._topics)
             # A member that a failed rebalance left without an assignment may not have given up its
             # former partitions yet.
             assigned = subscription.owned
             if member.assignment:
-                assigned = read_assignment(classic.protocol_name, member.assignment, self._topics)
+                name, data = classic.protocol_name, member.assignment
+                assigned = yield from read_assignment(name, data, self._topics)
+            free = yield from collected(
+                (each, numbers - taken[each]) for each, numbers in assigned.topics.items()
+            )
             details = MemberDetails(
                 client_id=member.client_id,
                 client_host=member.client_host,
@@ -154,15 +163,13 @@ class GroupMigration:
             current = CurrentAssignment(
                 member_epoch=classic.generation_id,
                 previous_member_epoch=classic.generation_id,
-                assigned=AssignedPartitions.of(
-                    (each, numbers - taken[each]) for each, numbers in assigned.topics.items()
-                ),
+                assigned=AssignedPartitions.of(free),
             )
             for each, numbers in assigned.topics.items():
                 taken[each] |= numbers
-            changes.adopt_member(ConsumerMember(member.member_id, details, current))
-            if not count % ADOPTED_IN_A_SLICE:
+            if not count % ADOPTED_IN_A_SLICE or len(assigned.topics) > PARTS_IN_A_SLICE:
                 yield
+            yield from changes.adopt_member(ConsumerMember(member.member_id, details, current))
 
     def downgrade_if_settled(self, group: ConsumerGroup) -> bool:
         """Turn the group into a classic one, if all members are classic and reconciled.
@@ -216,7 +223,8 @@ class GroupMigration:
         for number, member in enumerate(members, 1):
             stored = classic.members[member.member_id]
             metadata = stored.metadata(classic.protocol_name)
-            stored.assignment = write_assignment(member.current.assigned, metadata, self._topics)
+            assigned = member.current.assigned
+            stored.assignment = yield from write_assignment(assigned, metadata, self._topics)
             if not number % MEMBERS_IN_A_SLICE:
                 yield
 

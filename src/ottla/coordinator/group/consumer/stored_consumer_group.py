@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from ottla.coordinator.group.consumer.assigned_partitions import NO_PARTITIONS, AssignedPartitions
+from ottla.coordinator.group.consumer.assignors import COST_OF_A_TARGET, SlicePace
 from ottla.coordinator.group.consumer.cluster_topics import SubscribedTopic
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
 from ottla.coordinator.group.consumer.consumer_group_records import (
@@ -13,15 +14,15 @@ from ottla.coordinator.group.consumer.consumer_group_records import (
     read_member,
     read_partition_metadata,
     read_partitions,
+    read_regex,
 )
 from ottla.coordinator.group.consumer.consumer_member import (
     ConsumerMember,
     CurrentAssignment,
     MemberDetails,
 )
-from ottla.coordinator.group.member_requests import MEMBERS_IN_A_SLICE
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.message import Message, decode_versioned
+from ottla.protocol.message import Message, decode_versioned_in_slices
 from ottla.protocol.offsets_topic import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -60,9 +61,9 @@ class StoredConsumerGroup:
         """Whether the group has not been deleted, or become one of another protocol."""
         return self.epoch is not None
 
-    def apply(self, key: Message, value: bytes | None) -> None:
-        """Apply a record of the group."""
-        READERS[type(key)](self, key, value)
+    def apply(self, key: Message, value: bytes | None) -> Work[None]:
+        """Apply a record of the group, in slices where it is long."""
+        return READERS[type(key)](self, key, value)
 
     def restore(self, group_id: str) -> Work[ConsumerGroup]:
         """The group; CORRUPT_MESSAGE if its records contradict each other."""
@@ -71,12 +72,13 @@ class StoredConsumerGroup:
         group.assignment_epoch = self.assignment_epoch
         group.topics = self.topics
         group.regexes = self.regexes
-        for number, (member_id, details) in enumerate(self.members.items(), 1):
+        pace = SlicePace()
+        for member_id, details in self.members.items():
             current = self.currents.get(member_id, CurrentAssignment())
             self._check(group, member_id, details, current)
             group.target[member_id] = self.targets.get(member_id, NO_PARTITIONS)
             group.add(ConsumerMember(member_id, details, current))
-            if not number % MEMBERS_IN_A_SLICE:
+            if pace.is_over(COST_OF_A_TARGET + len(current.assigned.topics)):
                 yield
         group.subscribed_topics = group.compute_subscribed_topics()
         return group
@@ -99,46 +101,52 @@ class StoredConsumerGroup:
             )
 
 
-def _apply_epoch(group: StoredConsumerGroup, key: Message, value: bytes | None) -> None:
-    group.epoch = (
-        None if value is None else decode_versioned(ConsumerGroupMetadataValue, value).epoch
-    )
+Reader = Callable[[StoredConsumerGroup, Message, bytes | None], Work[None]]
 
 
-def _apply_topics(group: StoredConsumerGroup, key: Message, value: bytes | None) -> None:
-    group.topics = (
-        {}
-        if value is None
-        else read_partition_metadata(decode_versioned(ConsumerGroupPartitionMetadataValue, value))
-    )
+def _apply_epoch(group: StoredConsumerGroup, key: Message, value: bytes | None) -> Work[None]:
+    if value is None:
+        group.epoch = None
+    else:
+        stored = yield from decode_versioned_in_slices(ConsumerGroupMetadataValue, value)
+        group.epoch = stored.epoch
 
 
-def _apply_target_epoch(group: StoredConsumerGroup, key: Message, value: bytes | None) -> None:
-    group.assignment_epoch = (
-        0
-        if value is None
-        else decode_versioned(ConsumerGroupTargetAssignmentMetadataValue, value).assignment_epoch
-    )
+def _apply_topics(group: StoredConsumerGroup, key: Message, value: bytes | None) -> Work[None]:
+    if value is None:
+        group.topics = {}
+    else:
+        stored = yield from decode_versioned_in_slices(ConsumerGroupPartitionMetadataValue, value)
+        group.topics = yield from read_partition_metadata(stored)
 
 
-def _entry(
-    table: str, key_field: str, kind: type[M], read: Callable[[M], object]
-) -> Callable[[StoredConsumerGroup, Message, bytes | None], None]:
+def _apply_target_epoch(
+    group: StoredConsumerGroup, key: Message, value: bytes | None
+) -> Work[None]:
+    kind = ConsumerGroupTargetAssignmentMetadataValue
+    if value is None:
+        group.assignment_epoch = 0
+    else:
+        group.assignment_epoch = (
+            yield from decode_versioned_in_slices(kind, value)
+        ).assignment_epoch
+
+
+def _entry(table: str, key_field: str, kind: type[M], read: Callable[[M], Work[object]]) -> Reader:
     """Keeps each value in a table of the group, under a field of its key."""
 
-    def apply(group: StoredConsumerGroup, key: Message, value: bytes | None) -> None:
+    def apply(group: StoredConsumerGroup, key: Message, value: bytes | None) -> Work[None]:
         entries, name = getattr(group, table), getattr(key, key_field)
         if value is None:
             entries.pop(name, None)
         else:
-            entries[name] = read(decode_versioned(kind, value))
+            stored = yield from decode_versioned_in_slices(kind, value)
+            entries[name] = yield from read(stored)
 
     return apply
 
 
-READERS: Final[
-    Mapping[type[Message], Callable[[StoredConsumerGroup, Message, bytes | None], None]]
-] = {
+READERS: Final[Mapping[type[Message], Reader]] = {
     ConsumerGroupMetadataKey: _apply_epoch,
     ConsumerGroupPartitionMetadataKey: _apply_topics,
     ConsumerGroupTargetAssignmentMetadataKey: _apply_target_epoch,
@@ -155,9 +163,6 @@ READERS: Final[
         "currents", "member_id", ConsumerGroupCurrentMemberAssignmentValue, read_current_assignment
     ),
     ConsumerGroupRegularExpressionKey: _entry(
-        "regexes",
-        "regular_expression",
-        ConsumerGroupRegularExpressionValue,
-        lambda stored: frozenset(stored.topics),
+        "regexes", "regular_expression", ConsumerGroupRegularExpressionValue, read_regex
     ),
 }

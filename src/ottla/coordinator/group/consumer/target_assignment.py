@@ -28,6 +28,8 @@ def assign_partitions(changes: GroupChanges, default_assignor: str) -> Work[None
     epoch, those of newer members are empty, and the next assignment is for the later one.
     """
     group, pace = changes.group, SlicePace()
+    if len(group.topics) > PARTS_IN_A_SLICE:
+        yield
     epoch = group.group_epoch
     assign = ASSIGNORS[group.preferred_assignor(default_assignor)]
     spec = yield from group_spec(group)

@@ -8,6 +8,7 @@ import pytest
 from consumer_group_world import ClassicPeer, ConsumerWorld, Peer
 
 from ottla.config.config_type import INT_MAX
+from ottla.coordinator.group.consumer import consumer_group_records
 from ottla.coordinator.group.consumer.assigned_partitions import (
     AssignedPartitions,
     TopicIdPartition,
@@ -223,6 +224,62 @@ def test_full_group_takes_those_who_are_in_it():
     assert newcomer.take(newcomer.join()) is ErrorCode.GROUP_MAX_SIZE_REACHED
 
     assert peer.take(peer.join()) is ErrorCode.NONE
+
+
+def leave(world, member):
+    world.coordinator.consumer_rebalancer.take_out(
+        world.consumers, [member], "a test", lambda error: None
+    )
+
+
+def move_on(world, member):
+    """It has joined again, and has the next epoch."""
+    world.consumers.set_current(
+        member, member.current._replace(member_epoch=member.current.member_epoch + 1)
+    )
+
+
+@pytest.mark.usefixtures("core_source")
+@pytest.mark.parametrize(
+    ("meanwhile", "error"),
+    [
+        (lambda world, member: None, ErrorCode.NONE),
+        (leave, ErrorCode.UNKNOWN_MEMBER_ID),
+        (move_on, ErrorCode.ILLEGAL_GENERATION),
+        (lambda world, member: world.coordinator.shutdown(), ErrorCode.NOT_COORDINATOR),
+    ],
+)
+def test_member_that_is_told_in_slices_is_told_of_its_own_generation(monkeypatch, meanwhile, error):
+    """Its assignment has very many topics, and something else comes in a pause."""
+    world = ConsumerWorld({"t": 4})
+    _, peer = mixed(world)
+    had = peer.owned
+    monkeypatch.setattr(consumer_group_records, "PARTS_IN_A_SLICE", 1)
+    reply = peer.sync()
+    assert reply.is_open
+    meanwhile(world, world.consumers.members[peer.member_id])
+    world.advance(1)
+
+    assert peer.receive(reply) is error
+    assert peer.owned == had
+
+
+@pytest.mark.usefixtures("core_source")
+def test_place_that_is_taken_while_a_subscription_is_read_is_taken(monkeypatch):
+    """Of two members with very many topics one comes too late; the other one is let in."""
+    world = ConsumerWorld({"t": 4}, group_consumer_max_size=3)
+    mixed(world)
+    monkeypatch.setattr(consumer_group_records, "PARTS_IN_A_SLICE", 1)
+    peers = [ClassicPeer(world, False, owned=frozenset({("t", 0)})) for _ in range(2)]
+    replies = [peer.join() for peer in peers]
+    assert [reply.is_open for reply in replies] == [True, True]
+    world.advance(1)
+
+    assert sorted(reply.error for reply in replies) == [
+        ErrorCode.NONE,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+    ]
+    assert len(world.consumers.members) == 3
 
 
 def test_partition_that_a_member_says_it_has_is_nobody_elses():

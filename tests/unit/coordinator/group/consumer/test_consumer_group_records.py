@@ -12,6 +12,7 @@ from ottla.protocol.offsets_topic import (
     ConsumerGroupCurrentMemberAssignmentValue,
     StoredOwnedPartitions,
 )
+from ottla.runtime.scheduler import at_once
 
 
 def test_partitions_without_as_many_epochs_are_refused():
@@ -20,6 +21,6 @@ def test_partitions_without_as_many_epochs_are_refused():
     value = ConsumerGroupCurrentMemberAssignmentValue(assigned_partitions=[stored])
 
     with pytest.raises(KafkaError, match=f"{UUID(int=5)} has 1 .* 2 partitions; each") as caught:
-        read_current_assignment(value)
+        at_once(read_current_assignment(value))
 
     assert caught.value.error is ErrorCode.CORRUPT_MESSAGE

@@ -67,7 +67,7 @@ def test_fault_in_a_slice_is_answered(world, monkeypatch):
     """A member does not wait for its time limit."""
     answer = begin_join(world, "a")
     rebalancer = world.coordinator.consumer_rebalancer
-    monkeypatch.setattr(rebalancer, "_check_present", lambda group, member: 1 / 0)
+    monkeypatch.setattr(rebalancer, "check_present", lambda group, member: 1 / 0)
     world.advance(1)
 
     assert answer.error is ErrorCode.UNKNOWN_SERVER_ERROR

@@ -44,8 +44,8 @@ def member(name: str, *owned: TopicIdPartition, **details: object) -> ConsumerMe
 def changed_group() -> GroupChanges:
     """Two members, one of them an instance, in epoch 4."""
     changes = GroupChanges(ConsumerGroup("g"))
-    changes.adopt_member(member("a", P0, P1))
-    changes.adopt_member(member("b", P2, instance_id="i"))
+    at_once(changes.adopt_member(member("a", P0, P1)))
+    at_once(changes.adopt_member(member("b", P2, instance_id="i")))
     changes.set_topics(TOPICS)
     changes.set_regex("t.*", frozenset({"t"}), 1, 2)
     changes.set_assignment_epoch(3)
@@ -59,7 +59,7 @@ def reread(
     """The group that the records describe."""
     stored = StoredConsumerGroup()
     for key, value in (changes.records if records is None else records).items():
-        stored.apply(decode_key(key), value)
+        at_once(stored.apply(decode_key(key), value))
     return at_once(stored.restore("g"))
 
 

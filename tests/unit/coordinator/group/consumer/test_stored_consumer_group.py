@@ -96,7 +96,7 @@ def stored():
 
 def apply(stored, *records):
     for key, value in records:
-        stored.apply(key, None if value is None else encode_versioned(value, 0))
+        at_once(stored.apply(key, None if value is None else encode_versioned(value, 0)))
     return stored
 
 
