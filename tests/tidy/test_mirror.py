@@ -168,7 +168,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/server/test_orders_to_cluster.py",
         "orders are sent as messages, in their order",
-        "server/broker_sender server/order_messages",
+        "server/broker_sender",
     ),
     Elsewhere(
         "tests/unit/extensions/audit/test_audit_log.py",

@@ -18,12 +18,11 @@ from ottla.structs import (
     PartitionState,
     StopReplicaPartition,
     TopicPartition,
-    by_topic,
 )
 
 STATES_IN_A_SLICE: Final = 1_500
 STATES_IN_A_REQUEST: Final = 2_000
-"""But for all metadata at once: a request is made, encoded, read and answered in one step."""
+"""But for all metadata at once, which are made, encoded and read in slices."""
 
 OnBrokerAnswer = Callable[[int, Mapping[TopicPartition, ErrorCode]], object]
 
@@ -139,21 +138,20 @@ class BrokerRequestBatch:
             return
         brokers = list(self.context.brokers.values())
         deleted = list(self._deleted_topics)
-        changed = in_parts((yield from self._told(self._metadata)))
+        changed = yield from in_parts((yield from self._told(self._metadata)))
         all_partitions = self.context.all_partitions() if self._full_metadata else ()
         full = yield from self._told(all_partitions)
-        for broker_id in self.context.brokers:
-            is_full = broker_id in self._full_metadata
-            if not (self._tells_all or is_full):
-                continue
-            # With unreadable topics, brokers must not take an unnamed topic for deleted.
-            says_all = is_full and not self.context.unreadable
-            for number, states in enumerate([full] if is_full else changed):
+        to_all = [each for each in self.context.brokers if each in self._full_metadata]
+        others = [each for each in self.context.brokers if each not in self._full_metadata]
+        for ids, parts in ((others if self._tells_all else [], changed), (to_all, [full])):
+            for number, states in enumerate(parts if ids else ()):
                 if number:
                     yield
                 if not self.is_over:
-                    update = MetadataUpdate(states, brokers, [] if number else deleted, says_all)
-                    self.orders.update_metadata(self.context.epoch, broker_id, update)
+                    # With unreadable topics, brokers must not take an unnamed one for deleted.
+                    is_full = ids is to_all and not self.context.unreadable
+                    update = MetadataUpdate(states, brokers, [] if number else deleted, is_full)
+                    self.orders.update_metadata(self.context.epoch, ids, update)
 
     def _told(self, partitions: Iterable[TopicPartition]) -> Work[list[PartitionState]]:
         """The states; a topic that is being deleted has none, it is sent by name (as deleted)."""
@@ -211,12 +209,17 @@ class BrokerRequestBatch:
             self._on_deleted(broker_id, deleted)
 
 
-def in_parts(states: Sequence[PartitionState]) -> list[Sequence[PartitionState]]:
+def in_parts(states: Sequence[PartitionState]) -> Work[list[Sequence[PartitionState]]]:
     """The states for one request each; a topic is in one of them, so that none is seen in part."""
     if len(states) <= STATES_IN_A_REQUEST:
         return [states]
+    topics: dict[str, list[PartitionState]] = {}
+    for number, state in enumerate(states, 1):
+        topics.setdefault(state.topic_partition.topic, []).append(state)
+        if not number % STATES_IN_A_SLICE:
+            yield
     parts: list[list[PartitionState]] = [[]]
-    for topic in by_topic((state.topic_partition.topic, state) for state in states).values():
+    for topic in topics.values():
         if parts[-1] and len(parts[-1]) + len(topic) > STATES_IN_A_REQUEST:
             parts.append([])
         parts[-1] += topic

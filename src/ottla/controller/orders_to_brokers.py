@@ -60,9 +60,9 @@ class OrdersToBrokers(Protocol):
         ...
 
     def update_metadata(
-        self, controller_epoch: int, broker_id: int, update: MetadataUpdate
+        self, controller_epoch: int, broker_ids: Sequence[int], update: MetadataUpdate
     ) -> None:
-        """The broker must tell this to its clients."""
+        """The brokers must tell this to their clients."""
         ...
 
     async def settle(self) -> None:

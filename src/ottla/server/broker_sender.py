@@ -15,6 +15,7 @@ from ottla.protocol.update_metadata import UpdateMetadataRequest
 from ottla.runtime.scheduler import pause
 from ottla.runtime.timing import Backoff
 from ottla.server.broker_connections import FIRST_BACKOFF_MS, MAX_BACKOFF_MS
+from ottla.server.order_messages import EncodedUpdateMetadata
 from ottla.structs import BrokerEndPoints
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ class BrokerSender:
                 logger.exception("the answer of %s cannot be used", self._connection.node)
 
     async def _ask(self, request: ControllerRequest) -> Response:
+        if isinstance(request, EncodedUpdateMetadata):
+            await asyncio.shield(request.made)
         await self._connection.ready()
         version = type(request).max_version
         self._connection.version_of(type(request), low=version)

@@ -7,15 +7,15 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import groupby
-from operator import attrgetter
 from typing import Final, TypeVar
 from uuid import UUID
 
+from ottla.controller.broker_request_batch import in_parts
 from ottla.controller.orders_to_brokers import OnAnswer
 from ottla.errors import ErrorCode, KafkaError
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Scheduler
+from ottla.runtime.scheduler import Work
 from ottla.server.coordinators import Coordinators
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import (
@@ -43,7 +43,6 @@ Order = Iterator[None]
 PARTITIONS_AT_ONCE: Final = 640
 COST_OF_NEW: Final = 64
 COST_OF_DELETED: Final = 16
-METADATA_AT_ONCE: Final = 5_000
 
 
 class OrderQueue:
@@ -156,14 +155,14 @@ class ControllerOrders:
         self,
         controller_id: int,
         controller_epoch: int,
-        update: MetadataUpdate,
+        update: MetadataUpdate | Work[MetadataUpdate],
         on_done: OnDone,
         on_failure: OnFailure,
     ) -> None:
         """Update the metadata for clients; topics that are gone are removed from it.
 
         A full update removes topics that it does not name: an earlier controller may have deleted
-        them, and died before it sent that.
+        them, and died before it sent that. It may still have to be read, when its turn comes.
         """
         order = self._tell_clients(controller_id, controller_epoch, update, on_done)
         self.queue.put(order, on_failure)
@@ -214,11 +213,14 @@ class ControllerOrders:
         self,
         controller_id: int,
         controller_epoch: int,
-        update: MetadataUpdate,
+        update: MetadataUpdate | Work[MetadataUpdate],
         on_done: OnDone,
     ) -> Order:
         """A topic is never seen in part: a slice ends with a topic."""
         self._check_epoch(controller_epoch)
+        if not isinstance(update, MetadataUpdate):
+            update = yield from update
+        parts = yield from in_parts(update.states)
         lived = self.cache.brokers.keys()
         gone = list(update.deleted_topics)
         self._delete_without_a_role(gone)
@@ -228,15 +230,10 @@ class ControllerOrders:
             for log in (each for each in logs if each.topic_partition.topic in beside):
                 self._put_away(log.topic_partition, None)
             gone += beside
-        part: list[PartitionState] = []
-        is_first = True
-        for topic in self._by_topic(update.states):
-            if part and len(part) + len(topic) > METADATA_AT_ONCE:
-                self._show(part, update, gone if is_first else ())
-                part, is_first = [], False
+        for number, part in enumerate(parts):
+            if number:
                 yield
-            part += topic
-        self._show(part, update, gone if is_first else ())
+            self._show(part, update, () if number else gone)
         self.cache.is_complete |= update.is_full
         self.cache.controller_id = controller_id
         if self.cache.brokers.keys() != lived:
@@ -249,13 +246,6 @@ class ControllerOrders:
     ) -> None:
         self._give_strays_up(states, update.is_full)
         self.cache.update(states, update.brokers, gone)
-
-    def _by_topic(self, states: Sequence[PartitionState]) -> Iterator[list[PartitionState]]:
-        if len(states) <= METADATA_AT_ONCE:
-            yield list(states)
-            return
-        for _, topic in groupby(states, attrgetter("topic_partition.topic")):
-            yield list(topic)
 
     def _check_not_stopping(self) -> None:
         """The rest of an order is not done when the logs are being closed."""
@@ -389,7 +379,7 @@ class OrdersToOwnBroker:
         self.orders.stop_replica(controller_epoch, partitions, on_answer, on_failure)
 
     def update_metadata(
-        self, controller_epoch: int, broker_id: int, update: MetadataUpdate
+        self, controller_epoch: int, broker_ids: Sequence[int], update: MetadataUpdate
     ) -> None:
         on_failure = partial(_note_failure, (), _ignore)
         self.orders.update_metadata(self.broker_id, controller_epoch, update, _ignore, on_failure)

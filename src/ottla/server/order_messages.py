@@ -6,7 +6,8 @@ Requests are written in the newest version only, and read in every version.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode
 from ottla.protocol.leader_and_isr import (
@@ -20,6 +21,8 @@ from ottla.protocol.leader_and_isr import (
     StopReplicaResponse,
     StopReplicaTopicState,
 )
+from ottla.protocol.message import encode_in_slices
+from ottla.protocol.types import Bytes, Part, field
 from ottla.protocol.update_metadata import (
     FULL_TYPE,
     SECURITY_PROTOCOLS,
@@ -30,6 +33,8 @@ from ottla.protocol.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from ottla.runtime.scheduler import Work
+from ottla.server.slicing import freed
 from ottla.structs import (
     LEADER_DURING_DELETE,
     NO_EPOCH,
@@ -46,7 +51,19 @@ from ottla.structs import (
 )
 
 if TYPE_CHECKING:
+    from asyncio import Future
     from uuid import UUID
+
+STATES_AT_ONCE: Final = 1_500
+BROKER_EPOCH_AT: Final = 9
+"""In an encoded update: behind the controller's id, its kind and its epoch."""
+NEWEST_UPDATE: Final = UpdateMetadataRequest.max_version
+
+
+class EncodedUpdateMetadata(UpdateMetadataRequest, versions=str(NEWEST_UPDATE), flexible="6+"):
+    """An update that is encoded once for all brokers; each gets its own epoch."""
+
+    made: Future[bytes] = field(Bytes, versions="none")
 
 
 def _by_topic(states: Iterable[PartitionState]) -> dict[tuple[str, UUID], list[PartitionState]]:
@@ -189,24 +206,49 @@ def stop_replica_errors(response: StopReplicaResponse) -> dict[TopicPartition, E
     }
 
 
-def update_metadata_request(update: MetadataUpdate) -> UpdateMetadataRequest:
-    """The metadata for a broker's clients; the partitions of a deleted topic have no leader."""
-    topics = [
-        UpdateMetadataTopicState(
-            topic_name=name,
-            topic_id=topic_id,
-            partition_states=[_written_metadata(state) for state in of_topic],
-        )
-        for (name, topic_id), of_topic in _by_topic(update.states).items()
-    ]
-    for name in update.deleted_topics:
-        gone = UpdateMetadataPartitionState(leader=LEADER_DURING_DELETE, leader_epoch=NO_EPOCH)
-        topics.append(UpdateMetadataTopicState(topic_name=name, partition_states=[gone]))
-    return UpdateMetadataRequest(
-        topic_states=topics,
+def encoded_update(
+    controller_id: int, controller_epoch: int, update: MetadataUpdate
+) -> Work[bytes]:
+    """The metadata for the clients of any broker, made in slices.
+
+    The partitions of a deleted topic have no leader.
+    """
+    topics: dict[tuple[str, UUID], UpdateMetadataTopicState] = {}
+    for number, state in enumerate(update.states, 1):
+        name, topic_id = key = state.topic_partition.topic, state.topic_id
+        if key not in topics:
+            topics[key] = UpdateMetadataTopicState(topic_name=name, topic_id=topic_id)
+        topics[key].partition_states.append(_written_metadata(state))
+        if not number % STATES_AT_ONCE:
+            yield
+    request = UpdateMetadataRequest(
+        controller_id=controller_id,
+        controller_epoch=controller_epoch,
+        topic_states=list(topics.values()),
         live_brokers=[_written_broker(broker) for broker in update.brokers],
         type=FULL_TYPE if update.is_full else UNKNOWN_TYPE,
     )
+    topics.clear()
+    for name in update.deleted_topics:
+        gone = UpdateMetadataPartitionState(leader=LEADER_DURING_DELETE, leader_epoch=NO_EPOCH)
+        request.topic_states.append(
+            UpdateMetadataTopicState(topic_name=name, partition_states=[gone])
+        )
+    body = yield from encode_in_slices(request, NEWEST_UPDATE)
+    if len(update.states) >= STATES_AT_ONCE:
+        parts = [request]
+        del request
+        yield from freed(parts)
+    return body
+
+
+def _put_epoch_in(request: EncodedUpdateMetadata, out: bytearray, parts: list[Part]) -> memoryview:
+    body, epoch = memoryview(request.made.result()), request.broker_epoch
+    parts += (out, body[:BROKER_EPOCH_AT], epoch.to_bytes(8, signed=True))
+    return body[BROKER_EPOCH_AT + 8 :]
+
+
+EncodedUpdateMetadata.encoders[NEWEST_UPDATE] = _put_epoch_in
 
 
 def _written_metadata(state: PartitionState) -> UpdateMetadataPartitionState:
@@ -239,35 +281,43 @@ def _written_broker(broker: BrokerEndPoints) -> UpdateMetadataBroker:
     )
 
 
-def metadata_update(body: UpdateMetadataRequest) -> MetadataUpdate:
-    """All that an UpdateMetadata request says."""
-    states, deleted_topics = metadata_states(body)
-    return MetadataUpdate(states, live_brokers(body), deleted_topics, body.type == FULL_TYPE)
+def metadata_update(body: UpdateMetadataRequest) -> Work[MetadataUpdate]:
+    """All that an UpdateMetadata request says, read and freed in slices."""
+    parts, brokers, is_full = [body], live_brokers(body), body.type == FULL_TYPE
+    named = chain(
+        (
+            (each.topic_name, each.topic_id, s)
+            for each in body.topic_states
+            for s in each.partition_states
+        ),
+        ((state.topic_name, NO_UUID, state) for state in body.ungrouped_partition_states),
+    )
+    del body
+    deleted, states = dict[str, None](), list[PartitionState]()
+    for number, (name, topic_id, state) in enumerate(named, 1):
+        if state.leader == LEADER_DURING_DELETE:
+            deleted[name] = None
+        else:
+            states.append(_read_metadata(name, topic_id, state))
+        if not number % STATES_AT_ONCE:
+            yield
+    if len(states) >= STATES_AT_ONCE:
+        yield from freed(parts)
+    return MetadataUpdate(states, brokers, list(deleted), is_full)
 
 
-def metadata_states(body: UpdateMetadataRequest) -> tuple[list[PartitionState], list[str]]:
-    """The partitions of an UpdateMetadata request, and the names of topics that are gone."""
-    named = [
-        (topic.topic_name, topic.topic_id, state)
-        for topic in body.topic_states
-        for state in topic.partition_states
-    ]
-    named += [(state.topic_name, NO_UUID, state) for state in body.ungrouped_partition_states]
-    deleted = {name: None for name, _, state in named if state.leader == LEADER_DURING_DELETE}
-    states = [
-        PartitionState(
-            TopicPartition(name, state.partition_index),
-            topic_id,
-            state.controller_epoch,
-            LeaderAndIsr(state.leader, state.leader_epoch, tuple(state.isr), state.zk_version),
-            tuple(state.replicas),
-            False,
-            tuple(state.offline_replicas),
-        )
-        for name, topic_id, state in named
-        if state.leader != LEADER_DURING_DELETE
-    ]
-    return states, list(deleted)
+def _read_metadata(
+    topic: str, topic_id: UUID, state: UpdateMetadataPartitionState
+) -> PartitionState:
+    return PartitionState(
+        TopicPartition(topic, state.partition_index),
+        topic_id,
+        state.controller_epoch,
+        LeaderAndIsr(state.leader, state.leader_epoch, tuple(state.isr), state.zk_version),
+        tuple(state.replicas),
+        False,
+        tuple(state.offline_replicas),
+    )
 
 
 def live_brokers(body: UpdateMetadataRequest) -> list[BrokerEndPoints]:

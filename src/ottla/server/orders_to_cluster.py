@@ -14,11 +14,12 @@ from ottla.runtime.timing import Deadline
 from ottla.server.broker_connections import BrokerConnections
 from ottla.server.broker_sender import DRAIN_PAUSE_MS, BrokerSender, ControllerRequest, OnResponse
 from ottla.server.order_messages import (
+    EncodedUpdateMetadata,
+    encoded_update,
     leader_and_isr_errors,
     leader_and_isr_request,
     stop_replica_errors,
     stop_replica_request,
-    update_metadata_request,
 )
 from ottla.structs import (
     BrokerEndPoints,
@@ -142,13 +143,18 @@ class OrdersToCluster:
         self._put(broker_id, controller_epoch, request, on_response, on_refusal)
 
     def update_metadata(
-        self, controller_epoch: int, broker_id: int, update: MetadataUpdate
+        self, controller_epoch: int, broker_ids: Sequence[int], update: MetadataUpdate
     ) -> None:
-        if broker_id == self._local.broker_id:
-            self._local.update_metadata(controller_epoch, broker_id, update)
+        own_id, runtime = self._local.broker_id, self._runtime
+        if own_id in broker_ids:
+            self._local.update_metadata(controller_epoch, broker_ids, update)
+        if self._senders.keys().isdisjoint(broker_ids):
             return
-        request = update_metadata_request(update)
-        self._put(broker_id, controller_epoch, request, lambda response: None)
+        making = runtime.slices.do(encoded_update(own_id, controller_epoch, update))
+        made = runtime.scheduler.spawn(making, "encode metadata")
+        for each in broker_ids:
+            request = EncodedUpdateMetadata(made=made)
+            self._put(each, controller_epoch, request, lambda response: None)
 
     def _put(
         self,

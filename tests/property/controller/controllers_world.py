@@ -109,9 +109,10 @@ class DelayedChannel:
     async def settle(self):
         """Every order is carried out at once."""
 
-    def update_metadata(self, controller_epoch, broker_id, update) -> None:
+    def update_metadata(self, controller_epoch, broker_ids, update) -> None:
         order = partial(_obey_metadata, update=update)
-        self._send(broker_id, controller_epoch, order, lambda answers: None)
+        for broker_id in broker_ids:
+            self._send(broker_id, controller_epoch, order, lambda answers: None)
 
     def _send(self, broker_id, controller_epoch, order, on_answer) -> None:
         if broker_id == self.member.broker_id:

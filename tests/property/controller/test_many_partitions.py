@@ -15,6 +15,7 @@ from ottla.controller.broker_request_batch import STATES_IN_A_REQUEST, in_parts
 from ottla.controller.requested_topic import RequestedTopic
 from ottla.registry import paths
 from ottla.registry.znodes import decode_partition_state
+from ottla.runtime.scheduler import at_once
 from ottla.structs import (
     NO_EPOCH,
     NO_UUID,
@@ -178,7 +179,7 @@ def test_parts_of_a_change_have_whole_topics(sizes):
         for index in range(size)
     ]
     random.Random(7).shuffle(states)
-    parts = in_parts(states)
+    parts = at_once(in_parts(states))
 
     assert sorted(each for part in parts for each in part) == sorted(states)
     topics = [{each.topic_partition.topic for each in part} for part in parts]

@@ -49,7 +49,7 @@ MOST_CALLS = {
     "load": 400_000,  # the record of all members is decoded: short calls
     "beat": 2_000,
     "leave": 2_000,
-    "wide": 360_000,  # the hash of an id counts twice, and is short
+    "wide": 480_000,  # the hash of an id counts twice, and is short
     # One batch has three records of each, which the kernel encodes, compiled or not.
     "upgrade": 150_000 if COMPILED else 950_000,
     "downgrade": 200_000 if COMPILED else 750_000,

@@ -69,12 +69,13 @@ class RecordingOrders:
     async def settle(self):
         """Every order is carried out at once."""
 
-    def update_metadata(self, controller_epoch, broker_id, update):
+    def update_metadata(self, controller_epoch, broker_ids, update):
         self.metadata |= {state.topic_partition: state for state in update.states}
         self.brokers = list(update.brokers)
-        self.deleted += update.deleted_topics
-        self.full_updates += update.is_full
-        self.order.append(f"{'all' if update.is_full else 'changed'} metadata {broker_id}")
+        for broker_id in broker_ids:
+            self.deleted += update.deleted_topics
+            self.full_updates += update.is_full
+            self.order.append(f"{'all' if update.is_full else 'changed'} metadata {broker_id}")
 
 
 class ControllerWorld:

@@ -327,7 +327,7 @@ def test_link_that_is_closed_sends_nothing_more(leaving):
     world.runtime.advance(10)
     before = len(world.cluster.asked)
     world.link.close()
-    orders.update_metadata(1, 2, MetadataUpdate())
+    orders.update_metadata(1, [2], MetadataUpdate())
     state = LeaderAndIsr(1, 4, (1,), 8)
     world.link.isr_requests.alter_isr(TopicPartition("t", 0), UUID(int=7), state, {}, print)
     looks, watch_data = [], world.registry.watch_data

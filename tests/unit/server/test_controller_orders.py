@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from itertools import groupby
 from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
 
+from ottla.controller.broker_request_batch import STATES_IN_A_REQUEST
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.leader_and_isr import (
     LeaderAndIsrPartitionState,
@@ -29,7 +31,6 @@ from ottla.protocol.update_metadata import (
 from ottla.server.controller_orders import (
     COST_OF_DELETED,
     COST_OF_NEW,
-    METADATA_AT_ONCE,
     PARTITIONS_AT_ONCE,
     ControllerOrders,
     OrdersToOwnBroker,
@@ -179,7 +180,7 @@ def test_older_controller_is_refused(world):
 
 def test_other_controller_is_refused_once_the_own_broker_was_elected(world):
     """Its orders are called, and come on no connection."""
-    OrdersToOwnBroker(world.orders, 1).update_metadata(6, 1, MetadataUpdate())
+    OrdersToOwnBroker(world.orders, 1).update_metadata(6, [1], MetadataUpdate())
     for name, body in (
         ("leader_and_isr", LeaderAndIsrRequest(controller_epoch=5)),
         ("stop_replica", StopReplicaRequest(controller_epoch=5)),
@@ -467,7 +468,7 @@ def test_own_broker_that_fails_is_a_broker_that_refuses(world, error, expected):
     orders.stop_replica(5, 1, [StopReplicaPartition(tp, 0, True)], answers.append)
     state = PartitionState(tp, ID, 5, LeaderAndIsr(1, 0, (1,)), (1,))
     orders.leader_and_isr(5, 1, [state], [], answers.append)
-    orders.update_metadata(4, 1, MetadataUpdate())  # of an older controller
+    orders.update_metadata(4, [1], MetadataUpdate())  # of an older controller
 
     assert answers == [{tp: expected}] * 2
 
@@ -498,7 +499,7 @@ def test_long_order_is_carried_out_in_slices_and_keeps_its_place(world):
     own.leader_and_isr(5, 1, states, [], lambda errors: answers.append(("led", len(errors))))
     stop = [StopReplicaPartition(T0, 0, False)]
     own.stop_replica(5, 1, stop, lambda errors: answers.append(("stopped", len(errors))))
-    own.update_metadata(5, 1, MetadataUpdate(states))
+    own.update_metadata(5, [1], MetadataUpdate(states))
     steps = [len(world.replicas.led)]
     assert (answers, world.replicas.stopped) == ([], [])
     run_turns(world, lambda: steps.append(len(world.replicas.led)))
@@ -536,10 +537,10 @@ def test_many_replicas_are_deleted_in_slices(world):
 def test_clients_never_see_a_part_of_a_topic(world):
     """A slice of an update ends with a topic, and the topics that are gone go first."""
     own = OrdersToOwnBroker(world.orders, 1)
-    own.update_metadata(5, 1, MetadataUpdate(states_of("old", 1)))
-    topics = {"a": 3, "b": METADATA_AT_ONCE, "c": METADATA_AT_ONCE, "d": 4}
+    own.update_metadata(5, [1], MetadataUpdate(states_of("old", 1)))
+    topics = {"a": 3, "b": STATES_IN_A_REQUEST, "c": STATES_IN_A_REQUEST, "d": 4}
     states = [state for topic, count in topics.items() for state in states_of(topic, count)]
-    own.update_metadata(5, 1, MetadataUpdate(states, is_full=True))
+    own.update_metadata(5, [1], MetadataUpdate(states, is_full=True))
     seen = []
 
     def look():
@@ -548,6 +549,8 @@ def test_clients_never_see_a_part_of_a_topic(world):
 
     look()
     assert run_turns(world, look) > 1
+    while seen[0] == {"old": 1}:  # what is new is put in parts
+        del seen[0]
     assert seen[0] == {"a": 3}
     assert seen[-1] == topics
     assert all(shown.items() <= topics.items() for shown in seen)
@@ -556,13 +559,13 @@ def test_clients_never_see_a_part_of_a_topic(world):
 def test_slice_of_an_update_has_as_many_topics_as_fit(world):
     """Their number is that of the partitions; a topic that would be too many begins the next."""
     own = OrdersToOwnBroker(world.orders, 1)
-    topics = {"a": 2_000, "b": 2_000, "c": METADATA_AT_ONCE - 4_000, "d": 1}
+    topics = {"a": 800, "b": 800, "c": STATES_IN_A_REQUEST - 1_600, "d": 1}
     states = [state for topic, count in topics.items() for state in states_of(topic, count)]
-    own.update_metadata(5, 1, MetadataUpdate(states))
+    own.update_metadata(5, [1], MetadataUpdate(states))
+    seen = []
+    run_turns(world, lambda: seen.append([topic.name for topic in world.cache.topics()]))
 
-    assert [topic.name for topic in world.cache.topics()] == ["a", "b", "c"]
-    run_turns(world)
-    assert [topic.name for topic in world.cache.topics()] == ["a", "b", "c", "d"]
+    assert [names for names, _ in groupby(seen)] == [["a", "b", "c"], ["a", "b", "c", "d"]]
 
 
 def test_replicas_are_not_given_up_while_the_logs_are_being_closed(world):
@@ -580,7 +583,7 @@ def test_order_that_fails_late_is_answered_and_those_behind_it_are_carried_out(w
     own, answers = OrdersToOwnBroker(world.orders, 1), []
     own.leader_and_isr(5, 1, states_of("t", MANY), [], answers.append)
     own.leader_and_isr(4, 1, states_of("t", 1), [], answers.append)  # of an older controller
-    own.update_metadata(5, 1, MetadataUpdate(states_of("u", 1)))
+    own.update_metadata(5, [1], MetadataUpdate(states_of("u", 1)))
     world.replicas.log_manager.is_stopping = True
     run_turns(world)
 
@@ -604,3 +607,42 @@ def test_event_of_the_controller_ends_when_its_own_broker_is_done(world, count):
         assert len(answers[0]) == count
 
     asyncio.run(check())
+
+
+def update_in_slices(topic, count):
+    """An update that is read a partition at a time."""
+    yield from range(count)
+    return MetadataUpdate(states_of(topic, count), is_full=True)
+
+
+def test_update_that_is_read_in_slices_keeps_its_place(world):
+    """A short one behind it is newer, and is not undone."""
+    done = []
+    for topic, count in (("t", 9), ("u", 1)):
+        update = update_in_slices(topic, count)
+        world.orders.update_metadata(
+            1, 5, update, lambda errors, t=topic: done.append(t), done.append
+        )
+    assert (done, [topic.name for topic in world.cache.topics()]) == ([], [])
+    run_turns(world)
+
+    assert done == ["t", "u"]
+    assert [topic.name for topic in world.cache.topics()] == ["u"]
+
+
+def test_update_of_an_older_controller_is_not_read(world):
+    """A newer one was heard while it waited for its turn."""
+    failures = []
+    later = OrdersToOwnBroker(world.orders, 1)
+    world.orders.update_metadata(1, 5, update_in_slices("t", 3), failures.append, failures.append)
+    later.update_metadata(6, [1], MetadataUpdate(states_of("u", 1)))
+    old = update_in_slices("v", 3)
+    world.orders.update_metadata(2, 5, old, failures.append, failures.append)
+    run_turns(world)
+
+    assert [getattr(each, "error", each) for each in failures] == [
+        {},
+        ErrorCode.STALE_CONTROLLER_EPOCH,
+    ]
+    assert old.gi_frame is not None
+    assert [topic.name for topic in world.cache.topics()] == ["t", "u"]

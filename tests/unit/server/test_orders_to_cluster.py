@@ -27,12 +27,14 @@ from ottla.protocol.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from ottla.runtime.scheduler import at_once
+from ottla.server import order_messages, orders_to_cluster
 from ottla.server.broker_sender import BrokerSender
 from ottla.server.controller_orders import OrdersToOwnBroker
 from ottla.server.order_messages import (
     leader_nodes,
     live_brokers,
-    metadata_states,
+    metadata_update,
     ordered_states,
     stopped_partitions,
 )
@@ -90,7 +92,7 @@ def test_requests_arrive_as_they_were_meant(cluster_world, orders):
     stopped = [StopReplicaPartition(T0, 3, delete=True)]
     orders.leader_and_isr(5, 2, [STATE], [Node(2, "host-2", 9092), Node(3, "x", 1)], answers.append)
     orders.stop_replica(5, 2, stopped, answers.append)
-    orders.update_metadata(5, 2, MetadataUpdate([STATE], [broker], ["gone"], is_full=True))
+    orders.update_metadata(5, [2], MetadataUpdate([STATE], [broker], ["gone"], is_full=True))
     world.advance(100)
 
     lead, stop, metadata = (body for _, body in world.asked)
@@ -100,10 +102,80 @@ def test_requests_arrive_as_they_were_meant(cluster_world, orders):
     assert leader_nodes(lead) == [Node(2, "host-2", 9092)]
     assert stopped_partitions(stop) == stopped
     told = STATE._replace(is_new=False, adding_replicas=(), removing_replicas=())
-    assert metadata_states(metadata) == ([told], ["gone"])
+    update = at_once(metadata_update(metadata))
+    assert (update.states, update.deleted_topics) == ([told], ["gone"])
     assert metadata.type == FULL_TYPE
     assert [each.node("PLAINTEXT") for each in live_brokers(metadata)] == [broker.node("PLAINTEXT")]
     assert answers == [{T0: ErrorCode.KAFKA_STORAGE_ERROR}, {T0: ErrorCode.NONE}]
+
+
+def long_update(topic, count=5):
+    """So many partitions, each of which is a slice."""
+    states = [STATE._replace(topic_partition=TopicPartition(topic, n)) for n in range(count)]
+    return MetadataUpdate(states)
+
+
+def told(world, broker_id):
+    """The topics of the updates that a broker got."""
+    updates = [body for other, body in world.asked if other == broker_id]
+    return [
+        [(t.topic_name, len(t.partition_states)) for t in body.topic_states] for body in updates
+    ]
+
+
+@pytest.fixture
+def slow(cluster_world, monkeypatch):
+    """Each partition is a slice; brokers 2 and 3 accept everything."""
+    monkeypatch.setattr(order_messages, "STATES_AT_ONCE", 1)
+    answered(cluster_world)
+    cluster_world.serve(2, 3)
+    return cluster_world
+
+
+def test_brokers_share_an_update_but_for_their_epochs(slow, orders, monkeypatch):
+    """It is encoded once."""
+    made = []
+    encode = orders_to_cluster.encoded_update
+    monkeypatch.setattr(
+        orders_to_cluster, "encoded_update", lambda *all: made.append(all) or encode(*all)
+    )
+    for broker_id in (2, 3):
+        orders.add_broker(slow.broker(broker_id, epoch=70 + broker_id))
+    orders.update_metadata(5, [2, 3, 4], long_update("t"))
+    orders.update_metadata(5, [4], long_update("u"))  # which is not there
+    slow.advance(100)
+
+    assert [(other, body.broker_epoch) for other, body in slow.asked] == [(2, 72), (3, 73)]
+    assert told(slow, 2) == told(slow, 3) == [[("t", 5)]]
+    assert len(made) == 1
+
+
+def test_orders_keep_their_places_behind_one_that_is_still_encoded(slow, orders):
+    """Nothing overtakes it, however short it is."""
+    orders.add_broker(slow.broker(2))
+    orders.update_metadata(5, [2], long_update("t", 50))
+    orders.leader_and_isr(5, 2, [STATE], [], lambda answers: None)
+    orders.update_metadata(5, [2], long_update("u", 1))
+    slow.advance(200)
+
+    kinds = [type(body) for _, body in slow.asked]
+    assert kinds == [UpdateMetadataRequest, LeaderAndIsrRequest, UpdateMetadataRequest]
+    del slow.asked[1]
+    assert told(slow, 2) == [[("t", 50)], [("u", 1)]]
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_update_goes_on_without_a_broker_that_goes_while_it_is_encoded(slow, orders, returns):
+    """The other one gets it, and the first, when it is back, none of its former registration."""
+    for broker_id in (2, 3):
+        orders.add_broker(slow.broker(broker_id))
+    orders.update_metadata(5, [2, 3], long_update("t", 50))
+    slow.runtime.scheduler.call_soon(lambda: orders.remove_broker(2))
+    if returns:
+        slow.runtime.scheduler.call_soon(lambda: orders.add_broker(slow.broker(2, epoch=2)))
+    slow.advance(200)
+
+    assert (told(slow, 2), told(slow, 3)) == ([], [[("t", 50)]])
 
 
 def test_broker_that_does_not_answer_is_tried_again(cluster_world, orders):
@@ -144,7 +216,7 @@ def test_removed_broker_hears_nothing_more(cluster_world, orders):
     orders.stop_replica(5, 2, [], answers.append)
     world.serve(2)
     orders.add_broker(world.broker(2, epoch=2))
-    orders.update_metadata(5, 2, MetadataUpdate())
+    orders.update_metadata(5, [2], MetadataUpdate())
     world.advance(1000)
 
     assert [(type(body), body.broker_epoch) for _, body in world.asked] == [
@@ -178,7 +250,7 @@ def test_drained_orders_have_been_answered(cluster_world, orders):
     world.serve(2)
     orders.add_broker(world.broker(2))
     for _ in range(3):
-        orders.update_metadata(5, 2, MetadataUpdate())
+        orders.update_metadata(5, [2], MetadataUpdate())
     draining = world.runtime.scheduler.spawn(orders.drain(900), "drain")
     world.advance(2_300)
     assert not draining.done()
@@ -192,7 +264,7 @@ def test_broker_that_answers_nothing_is_not_drained_for_ever(cluster_world, orde
     """It may be dead; the next controller will find out."""
     world = cluster_world
     orders.add_broker(world.broker(2))
-    orders.update_metadata(5, 2, MetadataUpdate())
+    orders.update_metadata(5, [2], MetadataUpdate())
     draining = world.runtime.scheduler.spawn(orders.drain(900), "drain")
     world.advance(890)
     assert not draining.done()
@@ -286,8 +358,8 @@ def test_connection_ends_with_the_registration_that_it_was_for(cluster_world, or
     world.delays_ms[2] = 10_000
     for epoch in (1, 2):
         orders.add_broker(world.broker(2, epoch=epoch))
-        orders.update_metadata(5, 2, MetadataUpdate())
-        orders.update_metadata(5, 2, MetadataUpdate())
+        orders.update_metadata(5, [2], MetadataUpdate())
+        orders.update_metadata(5, [2], MetadataUpdate())
         world.advance(500)
     assert [peer.transport.is_closing() for peer in peers] == [True, False]
     assert [body.broker_epoch for _, body in world.asked] == [1, 2]
@@ -318,7 +390,7 @@ def test_broker_that_does_not_know_the_newest_version_is_asked_nothing(
 
     monkeypatch.setattr(world, "answer_of", know_less)
     orders.add_broker(world.broker(2))
-    orders.update_metadata(5, 2, MetadataUpdate())
+    orders.update_metadata(5, [2], MetadataUpdate())
     world.advance(3_000)
 
     assert len(peers) == 1
@@ -329,10 +401,10 @@ def test_broker_that_is_away_is_told_once_in_the_log(cluster_world, orders, capl
     """It is tried several times a second."""
     caplog.set_level("INFO")
     orders.add_broker(cluster_world.broker(2))
-    orders.update_metadata(5, 2, MetadataUpdate())
+    orders.update_metadata(5, [2], MetadataUpdate())
     cluster_world.advance(10_000)
 
-    lines = [each for each in caplog.messages if each.startswith("UpdateMetadataRequest to")]
+    lines = [each for each in caplog.messages if "UpdateMetadata to" in each]
     assert len(lines) == 1
 
 
@@ -350,11 +422,14 @@ def test_own_broker_is_told_by_calls(cluster_world):
     orders.add_broker(cluster_world.broker(1))
     orders.leader_and_isr(5, 1, [STATE], [], None)
     orders.stop_replica(5, 1, [], None)
-    orders.update_metadata(5, 1, MetadataUpdate())
+    orders.update_metadata(5, [1], MetadataUpdate())
     cluster_world.advance(100)
 
-    names = ("leader_and_isr", "stop_replica", "update_metadata")
-    assert told == [(name, (5, 1)) for name in names]
+    assert told == [
+        ("leader_and_isr", (5, 1)),
+        ("stop_replica", (5, 1)),
+        ("update_metadata", (5, [1])),
+    ]
     assert under_way(cluster_world) == []
 
 

@@ -79,7 +79,7 @@ class ControllerOrdersHandler:
             ordered_states(body),
             leader_nodes(body),
             respond,
-            partial(refuse, context, body),
+            partial(refuse, context, LeaderAndIsrRequest),
         )
 
     def handle_stop_replica(self, context: RequestContext, body: StopReplicaRequest) -> None:
@@ -98,7 +98,7 @@ class ControllerOrdersHandler:
             body.controller_epoch,
             stopped_partitions(body),
             respond,
-            partial(refuse, context, body),
+            partial(refuse, context, StopReplicaRequest),
         )
 
     def handle_update_metadata(self, context: RequestContext, body: UpdateMetadataRequest) -> None:
@@ -108,7 +108,7 @@ class ControllerOrdersHandler:
             body.controller_epoch,
             metadata_update(body),
             lambda errors: context.respond(UpdateMetadataResponse()),
-            partial(refuse, context, body),
+            partial(refuse, context, UpdateMetadataRequest),
         )
 
     def _check(self, context: RequestContext, body: OrderRequest) -> None:
@@ -132,14 +132,14 @@ class ControllerOrdersHandler:
             )
 
 
-def refuse(context: RequestContext, body: OrderRequest, error: Exception) -> None:
+def refuse(context: RequestContext, request: type[OrderRequest], error: Exception) -> None:
     """Answer for all partitions with the outcome of an order, maybe turns later."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR
     if isinstance(error, KafkaError):
         code = error.error
     else:
-        logger.error("%s failed: %r", type(body).__name__, error, exc_info=error)
-    response = error_response(type(body), context.api_version, code)
+        logger.error("%s failed: %r", request.__name__, error, exc_info=error)
+    response = error_response(request, context.api_version, code)
     assert response is not None, "all three have a place for an error"
     context.respond(response)
 

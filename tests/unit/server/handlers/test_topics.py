@@ -57,7 +57,7 @@ class SilentOrders:
     async def settle(self):
         """Every order is carried out at once."""
 
-    def update_metadata(self, controller_epoch, broker_id, update):
+    def update_metadata(self, controller_epoch, broker_ids, update):
         pass
 
 

@@ -104,7 +104,7 @@ class TransactionBroker:
         to_broker.leader_and_isr(1, 1, states, [], lambda errors: None)
         end_point = EndPoint("PLAINTEXT", "PLAINTEXT", "host", 9092)
         brokers = [BrokerEndPoints(1, 1, (end_point,))]
-        to_broker.update_metadata(1, 1, MetadataUpdate(states, brokers, is_full=True))
+        to_broker.update_metadata(1, [1], MetadataUpdate(states, brokers, is_full=True))
         runtime.scheduler.run_ready()
 
     def kill_and_restart(self):
