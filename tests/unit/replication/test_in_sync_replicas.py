@@ -178,6 +178,24 @@ def test_answers_that_come_after_a_newer_state_change_nothing(world):
     assert [proposed.isr for _, proposed, _, _ in world.isr_changes] == [(1, 2)]
 
 
+@pytest.mark.parametrize(("epoch", "version"), [(1, 5), (0, -1)])
+def test_answer_of_another_epoch_or_an_older_version_commits_nothing(world, epoch, version):
+    """Who is in sync there says nothing of who has this leader's records."""
+    world.answers_isr_changes = False
+    world.cut_off(3)
+    answers = world.append(1, b"a", timeout_ms=60_000)
+    world.advance(2 * LAG_MS)
+    ((_, proposed, _, on_done),) = world.isr_changes
+    before = leading(world).in_sync.version
+    on_done(LeaderAndIsr(1, epoch, proposed.isr, version))
+    world.run()
+
+    assert answers == []
+    assert leading(world).in_sync.committed == (1, 2, 3)
+    assert leading(world).in_sync.version == before
+    assert not leading(world).in_sync.is_in_flight
+
+
 def test_follower_that_comes_up_to_where_the_epoch_begins_is_in_sync(world):
     """Though nothing is written in the new epoch that it could copy."""
     world.cut_off(3)
