@@ -107,7 +107,9 @@ def without_room(runtime, max_sessions, *others):
 def test_followers_of_more_partitions_than_a_request_may_name_copy_all(
     settings, monkeypatch, has_sessions
 ):
-    """After a start, and after an election, when they ask where epochs end."""
+    """After a start, after an election, when they ask where epochs end, and after a broken
+    connection, when they name all of them again.
+    """
     for module in (fetcher, follower_session):
         monkeypatch.setattr(module, "NAMED_AT_ONCE", 7)
     if not has_sessions:
@@ -123,6 +125,11 @@ def test_followers_of_more_partitions_than_a_request_may_name_copy_all(
         world.advance(1_000)
         ends = [world.brokers[3].log(each).log_end_offset for each in PARTITIONS]
         assert ends == [1] * COUNT
+        for connection in world.brokers[3].connections:
+            connection.drop("it is broken")
+        world.append(2, b"y", topic_partition=PARTITIONS[-1])
+        world.advance(2_000)
+        assert world.brokers[3].log(PARTITIONS[-1]).log_end_offset == 2
     finally:
         world.close()
 
