@@ -13,6 +13,7 @@ from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.follower_append import append_as_follower
 from ottla.log.log_retention import delete_old_segments
+from ottla.log.log_truncation import truncate_to
 from ottla.log.log_validator import AppendOrigin
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.fetch import LAST_VERSION_WITH_NAMES, FetchRequest
@@ -377,6 +378,41 @@ def test_follower_that_is_ahead_in_the_leaders_epoch_is_cut_by_the_answer_of_a_f
 
     assert errors(answers) == [ErrorCode.NONE]
     assert world.values(2) == world.values(1) == [(0, b"a"), (1, b"b")]
+
+
+def test_answer_for_another_end_than_the_log_has_by_now_is_not_taken(world):
+    """It would leave a hole: a log may be cut, or put in another's place, while it is asked for."""
+    for value in (b"a", b"b"):
+        world.append(1, value)
+    world.advance(1_000)
+    truncate_to(world.brokers[2].log(), 1)
+    answers = world.append(1, b"c")
+    world.advance(2_000)
+
+    assert errors(answers) == [ErrorCode.NONE]
+    assert world.values(2) == world.values(1) == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+def test_follower_that_is_given_up_while_it_copies_takes_nothing_else_from_the_answer(
+    world, monkeypatch
+):
+    """Its log is led here by then, or copied from somebody else."""
+    append, given_up = FollowerPartition.append, []
+
+    async def give_up(self, *arguments):
+        size = await append(self, *arguments)
+        if self.partition.broker_id == 3:
+            self.give_up()
+            given_up.append(size)
+        return size
+
+    monkeypatch.setattr(FollowerPartition, "append", give_up)
+    let_3_catch_up_with(world, 3, 10)
+    world.advance(1_000)
+    log = world.brokers[3].log()
+
+    assert len(given_up) == 1
+    assert (log.log_end_offset, log.high_watermark) == (3, 0)
 
 
 def test_damaged_batch_of_the_leader_is_not_copied(world):
