@@ -178,6 +178,8 @@ def test_closed_fetcher_leaves_nothing_to_do(old_world, runtime, caplog, state):
         fetcher.take(owner, {})
         await pause(runtime.scheduler, 1050)
         fetcher.close()
+        await pause(runtime.scheduler, 1)
+        fetcher.on_room(stream)  # its reader goes on
 
     old_world.run(play())
     old_world.advance(0)
