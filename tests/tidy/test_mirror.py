@@ -255,7 +255,7 @@ ELSEWHERE = (
     Elsewhere(
         "tests/unit/coordinator/test_coordinator_partitions.py",
         "writes are answered and read again by the partitions of a coordinator",
-        "coordinator/coordinator_log coordinator/coordinator_writer",
+        "coordinator/coordinator_log",
     ),
     Elsewhere(
         "tests/unit/coordinator/transaction",
