@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from consumer_group_world import ConsumerWorld, Peer
 from group_world import World
 
@@ -77,6 +78,26 @@ def test_failed_conversion_is_made_up_for():
 
     assert world.listed(types=["consumer"]) == ["g"]
     assert world.listed(types=["classic"]) == []
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_what_a_consumer_group_leaves_in_the_log_is_deleted_once(is_written):
+    """With the first generation of the classic group, where it could not be written before."""
+    world = ConsumerWorld({"t": 1})
+    (a,) = world.members("a")
+    world.quit(a)
+    world.log.error = ErrorCode.NONE if is_written else ErrorCode.NOT_ENOUGH_REPLICAS
+    join = classic_join(world)
+    group = world.coordinator.manager.group("g")
+    owed = dict(group.owed_tombstones)
+    world.log.error = ErrorCode.NONE
+    world.stabilize(join)
+
+    assert bool(owed) is not is_written
+    assert group.owed_tombstones == {}
+    world.reload()
+    assert world.listed(types=["classic"]) == ["g"]
+    assert world.listed(types=["consumer"]) == []
 
 
 def test_protocol_can_be_switched_off():
