@@ -6,6 +6,7 @@ from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.coordinator.group.registry_offsets import RegistryOffsets
 from ottla.errors import ErrorCode, KafkaError
 from ottla.registry.embedded import EmbeddedRegistry
+from ottla.registry.tree import RegistryError
 from ottla.structs import TopicPartition
 from ottla.testing import mock_runtime
 
@@ -64,6 +65,26 @@ def test_group_that_can_be_no_node_has_no_offsets_in_the_registry(group):
         (T0, T1, U0), invalid
     )
     assert world.run(world.registry.children("/")) == []
+
+
+def test_offset_that_cannot_be_written_fails_alone(monkeypatch):
+    """The client hears of it, and what was committed before stays."""
+    world = InRegistry()
+    world.commit()
+    write = world.registry.set
+
+    async def forbid(path, data, *version):
+        if path == "/consumers/g/offsets/t/0":
+            raise RegistryError(f"{path}: ZooKeeper's ACLs do not permit it")
+        return await write(path, data, *version)
+
+    monkeypatch.setattr(world.registry, "set", forbid)
+    committed = world.run(
+        world.offsets.commit("g", {T0: CommittedOffset(8), U0: CommittedOffset(9)})
+    )
+
+    assert committed == {T0: ErrorCode.UNKNOWN_SERVER_ERROR, U0: ErrorCode.NONE}
+    assert world.fetch() == {T0: 5, T1: None, U0: 9}
 
 
 def test_offset_that_cannot_be_read_fails_alone():

@@ -553,6 +553,43 @@ def test_ids_are_refused_while_they_are_loaded_and_after_they_have_moved(world):
     assert world.end(producer) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
+def test_id_that_moves_while_a_producer_id_is_asked_for_is_not_begun_here(world):
+    """The next coordinator may have given it an epoch by then."""
+    generate = world.ids.generate_producer_id
+
+    async def move():
+        world.coordinator.on_resignation(0)
+        return await generate()
+
+    world.ids.generate_producer_id = move
+    world.start()
+
+    assert world.init() == (ErrorCode.NOT_COORDINATOR, *NOBODY)
+    assert world.coordinator.manager.get("x") is None
+
+
+def test_epochs_that_run_out_while_another_request_is_served_are_asked_about_again(world):
+    """No producer id was asked for, as there was an epoch left."""
+    world.put(S.COMPLETE_COMMIT)
+    exhausted = world.metadata.current._replace(producer_epoch=LAST_EPOCH)
+    manager, seen = world.coordinator.manager, []
+    get = manager.get
+
+    def use_up(transactional_id):
+        known = get(transactional_id)
+        if seen:
+            known.current = exhausted
+        seen.append(known)
+        return known
+
+    manager.get = use_up
+    try:
+        assert world.init() == (ErrorCode.CONCURRENT_TRANSACTIONS, *NOBODY)
+    finally:
+        del manager.get
+    assert world.init() == (NONE, 100, 0)
+
+
 def test_write_that_ends_after_the_id_has_moved_counts_for_nothing(world):
     """The next coordinator reads what became of it."""
     producer = world.ongoing()

@@ -11,7 +11,11 @@ from ottla.coordinator.group.partition_loader import PartitionLoader
 from ottla.coordinator.transaction.transaction import Transaction, TransactionState
 from ottla.coordinator.transaction.transaction_loader import TransactionLoader
 from ottla.coordinator.transaction.transaction_partitions import TransactionPartitions
-from ottla.coordinator.transaction.transaction_records import transaction_batch
+from ottla.coordinator.transaction.transaction_records import (
+    LONG_VALUE_BYTES,
+    read_transaction,
+    transaction_batch,
+)
 from ottla.protocol.message import decode_versioned, encode_versioned
 from ottla.protocol.transaction_log import TransactionLogKey, TransactionLogValue
 from ottla.record.batch_builder import BatchBuilder, build_batch
@@ -34,6 +38,22 @@ def test_transaction_is_read_back(state):
     written = Transaction(7, 3, 60_000, state, TransactionPartitions.of({T0, T1}), 98, 99)
 
     assert load(transaction_batch("x", written, 99)) == {"x": written}
+
+
+@pytest.mark.parametrize("client_version", [0, 2])
+def test_long_record_is_read_in_slices_as_it_would_be_at_once(client_version):
+    """With all its partitions, in either version of the record."""
+    partitions = TransactionPartitions.of(
+        TopicPartition(f"topic-{n:04}", index) for n in range(2_000) for index in (0, n % 7)
+    )
+    written = Transaction(
+        7, 3, 60_000, S.PREPARE_COMMIT, partitions, 98, 99, client_version=client_version
+    )
+    (record,) = RecordBatch(transaction_batch("x", written, 99)).records()
+
+    assert len(record.value) > LONG_VALUE_BYTES
+    assert len(list(read_transaction(record.value))) > 1
+    assert at_once(read_transaction(record.value)) == written
 
 
 def test_new_producer_id_needs_the_newer_version():

@@ -6,9 +6,10 @@ import pytest
 from consumer_group_world import ConsumerWorld, Peer
 
 from ottla.coordinator.group.group import Committer
+from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode
 from ottla.runtime.scheduler import at_once
-from ottla.structs import TopicPartition
+from ottla.structs import TopicPartition, TxnProducer
 
 T0 = TopicPartition("t", 0)
 MINUTE_MS = 60_000
@@ -102,6 +103,23 @@ def test_member_must_know_what_a_stale_epoch_is(world):
     )
 
     assert results == {T0: ErrorCode.UNSUPPORTED_VERSION}
+
+
+@pytest.mark.parametrize(
+    ("knows_epochs", "stale"),
+    [(True, ErrorCode.STALE_MEMBER_EPOCH), (False, ErrorCode.ILLEGAL_GENERATION)],
+)
+def test_stale_epoch_has_another_name_in_older_transactions(world, knows_epochs, stale):
+    """Versions of TxnOffsetCommit before 6 do not know it, and may be used all the same."""
+    world.members("a")
+    results = []
+    for epoch in (7, 1):
+        committer = Committer("a", epoch, knows_epochs=knows_epochs)
+        world.coordinator.commit_offsets_in_transaction(
+            "g", committer, TxnProducer("x", 7, 0, 1), {T0: CommittedOffset(5)}, results.append
+        )
+
+    assert results == [{T0: stale}, {T0: ErrorCode.NONE}]
 
 
 @pytest.mark.parametrize(
