@@ -12,6 +12,7 @@ from group_world import (
     World,
 )
 
+from ottla.coordinator.group.member_sessions import EMPTY_RETRY_MS
 from ottla.errors import ErrorCode
 
 REBALANCE = ErrorCode.REBALANCE_IN_PROGRESS
@@ -270,6 +271,24 @@ def test_group_that_all_have_left_is_so_in_the_log(world):
     world.move_away_and_back()
 
     assert (world.group().state_name, world.group().generation_id) == ("Empty", generation)
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_group_that_could_not_be_written_empty_is_written_so_only_if_it_is_still(world, returns):
+    """The write comes a moment later: it would take the members of by then out of the log."""
+    (member,) = world.stable_group(None)
+    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.leave(member)
+    world.log.error = ErrorCode.NONE
+    if returns:
+        world.stabilize(world.join(version=3))
+    world.advance(EMPTY_RETRY_MS)
+    members = list(world.group().members)
+    world.move_away_and_back()
+
+    assert world.state is (STABLE if returns else EMPTY)
+    assert list(world.group().members) == members
+    assert len(members) == returns
 
 
 def test_group_of_nobody_but_a_member_id_that_is_given_back_is_gone(world):
