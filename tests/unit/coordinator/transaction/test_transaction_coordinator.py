@@ -465,6 +465,24 @@ def test_coordinator_that_resigns_while_its_log_is_offline_sends_no_markers(worl
     assert world.leaders.attempts == 0
 
 
+@pytest.mark.parametrize("count", [1, 3 * MARKERS_IN_A_STEP])
+def test_coordinator_that_resigns_sends_no_markers_that_are_left(world, count):
+    """Neither those of another step nor those that a leader has refused: its successor does."""
+    partitions = [TopicPartition("many", number) for number in range(count)]
+    world.leaders.errors = {partitions[0]: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    world.end(world.ongoing(*partitions))
+    attempts = world.leaders.attempts
+    world.coordinator.on_resignation(0)
+    world.leaders.errors = {}
+    world.advance(10_000)
+
+    assert attempts == world.leaders.attempts == 1
+    world.coordinator.on_election(0)
+    world.advance(1_000)
+    assert {tp for tp, *_ in world.leaders.written} == set(partitions)
+    assert world.state is S.COMPLETE_COMMIT
+
+
 @pytest.mark.parametrize("commit", [True, False])
 def test_decision_that_is_replicated_late_counts_and_no_other_is_taken_meanwhile(world, commit):
     """The producer has heard of an error, but the next coordinator would read the decision."""
