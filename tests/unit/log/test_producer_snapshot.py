@@ -73,6 +73,14 @@ def test_snapshot_with_a_flipped_bit_is_refused():
             decode_snapshot("s", bytes(wrong))
 
 
+@pytest.mark.parametrize("count", [-1, 0, 1, 3])
+def test_snapshot_of_another_count_is_refused(count):
+    """Though its CRC is right: a producer that is missing would be free to write twice."""
+    body = struct.pack(">i", count) + encode_snapshot(two_producers())[10:]
+    with pytest.raises(CorruptSnapshotError, match=f"{count} producers do not fit 102 bytes"):
+        decode_snapshot("s", struct.pack(">hI", 1, crc32c(body)) + body)
+
+
 @pytest.mark.parametrize("seed", some(range(16)))
 def test_image_of_many_producers_is_what_they_are(seed, monkeypatch):
     """Whatever they do meanwhile: they come, change, go and come again."""

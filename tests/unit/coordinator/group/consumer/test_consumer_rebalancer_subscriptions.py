@@ -43,6 +43,25 @@ def test_topic_that_is_gone_is_taken_away(world):
     assert sorted(a.owned) == ALL[:2]
 
 
+def test_topics_that_only_a_member_that_leaves_has_read_are_forgotten(world):
+    """Those that others read are not: with theirs a newcomer would never be given any of them."""
+    world.create("other", 1)
+    (a,) = world.members("a")
+    (b,) = world.members("b", topics=("t", "other"))
+    world.settle(a, b)
+    world.quit(b)
+    assert list(world.consumers.topics) == ["t"]
+    c = Peer("c")
+    world.join(c)
+    world.settle(a, c)
+
+    assert sorted(a.owned | c.owned) == ALL
+    assert c.owned
+    world.quit(a)
+    world.quit(c)
+    assert world.consumers.topics == {}
+
+
 def test_other_changes_of_the_cluster_do_not_concern_the_group(world):
     """A topic that nobody subscribes to comes, and the epoch stays."""
     (a,) = world.members("a")
