@@ -11,12 +11,8 @@ from ottla.coordinator.group.partition_loader import PartitionLoader
 from ottla.coordinator.transaction.transaction import Transaction, TransactionState
 from ottla.coordinator.transaction.transaction_loader import TransactionLoader
 from ottla.coordinator.transaction.transaction_partitions import TransactionPartitions
-from ottla.coordinator.transaction.transaction_records import (
-    LONG_VALUE_BYTES,
-    read_transaction,
-    transaction_batch,
-)
-from ottla.protocol.message import decode_versioned, encode_versioned
+from ottla.coordinator.transaction.transaction_records import read_transaction, transaction_batch
+from ottla.protocol.message import LONG_VALUE_BYTES, decode_versioned, encode_versioned
 from ottla.protocol.transaction_log import TransactionLogKey, TransactionLogValue
 from ottla.record.batch_builder import BatchBuilder, build_batch
 from ottla.record.record_batch import RecordBatch
