@@ -235,8 +235,6 @@ class Rebalancer(GroupRebalancer[ClassicGroup]):
         """Remove members without a SyncGroup: they hold partitions that they do not read."""
         if generation_id != group.generation_id or not group.pending_sync_members:
             return
-        if not group.is_in(GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
-            return
         group.sync_timer = None
         missing = sorted(group.pending_sync_members)
         for member_id in missing:
