@@ -58,7 +58,6 @@ class Refusals:
 
     def __init__(self) -> None:
         self.count = 0
-        self._first = ""
 
     def note(self, topic_partition: TopicPartition, error: KafkaError) -> None:
         """A batch is refused; the first one is named in the line."""

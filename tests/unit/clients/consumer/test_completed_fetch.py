@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import struct
 
 import pytest
+from message_sets import message, wrapper
 
 from ottla import KafkaError, TopicPartition
 from ottla.clients.consumer.completed_fetch import (
+    LEAST_TO_DECOMPRESS_AHEAD,
     AbortedTransactions,
     CompletedFetch,
     Decoding,
@@ -16,6 +19,7 @@ from ottla.clients.consumer.completed_fetch import (
 from ottla.clients.consumer.subscription_state import TopicPartitionState
 from ottla.errors import ErrorCode
 from ottla.record.batch_builder import build_batch, build_end_transaction_marker
+from ottla.record.compression import CompressionType
 from ottla.record.control_record import ControlRecordType, EndTransactionMarker
 from ottla.record.record_batch import assign_offset
 
@@ -242,3 +246,38 @@ def test_damage_is_not_looked_for_where_that_is_not_wanted():
     found = CompletedFetch(found.state, batches, Decoding(check_crcs=False), None)
 
     assert offsets(found.take_batches()) == [0]
+
+
+LARGE = random.Random(1).randbytes(LEAST_TO_DECOMPRESS_AHEAD)
+
+
+def in_gzip(*values: bytes) -> bytearray:
+    batch = [(1000, None, value, ()) for value in values]
+    data = bytearray(build_batch(batch, CompressionType.GZIP))
+    assign_offset(data, 0, 0, 3)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("data", "is_compressed"),
+    [
+        (in_gzip(LARGE), True),
+        (in_gzip(b"small"), False),
+        (in_gzip(bytes(10 * len(LARGE))), False),
+        (stored(0, LARGE), False),
+        (wrapper(0, message(0, None, LARGE)), False),
+        (b"", False),
+    ],
+    ids=["large", "small", "small when sent", "not compressed", "message set", "nothing"],
+)
+def test_large_batch_is_decompressed_ahead(data, is_compressed):
+    """Once, and only where that is wanted; what it holds is read in the same way."""
+    ahead, not_ahead = fetch(data, is_ahead=True), fetch(data)
+
+    assert ahead.is_compressed is is_compressed
+    assert not not_ahead.is_compressed
+    if is_compressed:
+        ahead.put_payload(ahead.next_payload()())
+        assert not ahead.is_compressed
+    assert ahead.take(10) == not_ahead.take(10)
+    assert ahead.state.position == not_ahead.state.position == (1 if data else 0)
