@@ -221,6 +221,20 @@ def test_refused_change_is_told(world, isr):
     assert done == [ErrorCode.INVALID_UPDATE_VERSION]
 
 
+def test_changes_that_are_refused_together_are_asked_for_again(world, isr):
+    """A leader that hears nothing of its change asks for no other one."""
+    stale = AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    refusals, done = [stale], []
+    world.answer(
+        AlterPartitionRequest, lambda _, body: refusals.pop() if refusals else altered(body)
+    )
+    isr.alter_isr(TopicPartition("t", 0), ID, LeaderAndIsr(1, 4, (1, 2), 8), {}, done.append)
+    world.runtime.advance(10_000)
+
+    assert not refusals
+    assert done == [LeaderAndIsr(1, 4, (1, 2), 9)]
+
+
 def test_change_is_asked_for_until_the_controller_has_decided(world, isr):
     """A controller that knows less than the leader does, or nobody who answers, is no decision."""
     answers = [None, ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]

@@ -209,6 +209,16 @@ def test_shutdown_answers_for_large_batches(large_world):
     assert large_world.end_offset == 0
 
 
+@pytest.mark.parametrize("acks", [2, -2, 32767])
+def test_acknowledgement_by_so_many_is_refused(acks):
+    """Only none, the leader and all that are in sync can be asked for; nothing is appended."""
+    world = ProduceWorld()
+    (answer,) = world.begin(build_batch(rows(1)), acks=acks)
+
+    assert answer.error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert world.end_offset == 0
+
+
 def test_large_batch_without_acknowledgement_closes_its_connection_when_refused(large_world):
     """acks=0: the connection is the only thing that can tell, also later."""
     answers = large_world.begin(sealed_quickly(large_batch()[61:-3], 20_000), acks=0)
