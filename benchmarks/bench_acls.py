@@ -21,6 +21,7 @@ from ottla.security.acls import (
     Resource,
     ResourcePattern,
     ResourceType,
+    covers_host,
 )
 from ottla.security.principal import KafkaPrincipal
 
@@ -52,7 +53,8 @@ def scan(bindings: list[AclBinding], principal: KafkaPrincipal, resource: Resour
     """The peer: every ACL is looked at."""
     name, allowed = str(principal), False
     for pattern, entry in bindings:
-        if pattern.covers(resource) and entry.is_about(name, HOST):
+        is_about = entry.principal in (name, "User:*") and covers_host(entry.host, HOST)
+        if is_about and pattern.covers(resource):
             if entry.permission is AclPermissionType.DENY:
                 return False
             allowed |= entry.operation in IMPLIED_BY.get(READ, {READ})

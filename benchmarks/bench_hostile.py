@@ -16,7 +16,7 @@ import time
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
@@ -266,7 +266,9 @@ def await_coordinator(port: int) -> None:
     client = Client(port)
     client.ask(encode_request(1, 1, "admin", FindCoordinatorRequest(key="c")))
     joins = encode_request(1, 1, "admin", joining(subscribed_topic_names=["t"]))
-    while decode_response(ConsumerGroupHeartbeatRequest, 1, client.ask(joins))[1].error_code:
+    answer: Any = None
+    while answer is None or answer.error_code:
+        _, answer = decode_response(ConsumerGroupHeartbeatRequest, 1, client.ask(joins))
         time.sleep(0.1)
     client.socket.close()
 

@@ -243,7 +243,7 @@ def classic_members(broker: InProcessBroker, asker: Asker) -> None:
     clients = [LocalClient() for _ in range(MEMBERS)]
     name = f"{MEMBERS:,} members"
     asker.rows(f"{name} join a classic group", [(each, joining("")) for each in clients], 3)
-    joined = [
+    joined: list[Any] = [
         decode_response(JoinGroupRequest, 3, b"".join(each.answer)[4:])[1] for each in clients
     ]
     given = [

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from multiprocessing import get_context
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -76,7 +76,9 @@ def read_all(port: int, ca: str, ready: Barrier) -> None:
             pass
 
 
-def serve_handshakes(listener: socket.socket, context: ssl.SSLContext, pool: object) -> int:
+def serve_handshakes(
+    listener: socket.socket, context: ssl.SSLContext, pool: Executor | None
+) -> int:
     """Shake hands for a while; how many times."""
 
     def one(plain: socket.socket) -> None:
@@ -95,7 +97,7 @@ def serve_handshakes(listener: socket.socket, context: ssl.SSLContext, pool: obj
     return count
 
 
-def serve_records(listener: socket.socket, context: ssl.SSLContext, pool: object) -> int:
+def serve_records(listener: socket.socket, context: ssl.SSLContext, pool: Executor | None) -> int:
     """Send megabytes to each client; how many."""
     plain = [listener.accept()[0] for _ in range(CLIENTS)]
     endpoints = [context.wrap_socket(each, server_side=True) for each in plain]

@@ -120,6 +120,7 @@ class Echo(asyncio.Protocol):
     """Answers each frame with a frame of 40 bytes and does nothing else."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self.buffer = bytearray()
 
