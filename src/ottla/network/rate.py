@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
+
+MAX_DELAY_MS: Final = 2**31 - 1
+"""An answer has no room for more; a limit near zero asks for it."""
+
+
+def whole_ms(delay_ms: float) -> int:
+    """A delay as an answer tells it; one that is infinite is the longest."""
+    return int(min(delay_ms + 0.5, MAX_DELAY_MS))
 
 
 class Rate:
@@ -44,7 +53,7 @@ class Rate:
         rate = self.per_second(now_ms)
         if rate <= limit:
             return 0
-        return int((rate - limit) / limit * self._elapsed_ms(now_ms) + 0.5)
+        return whole_ms((rate - limit) / limit * self._elapsed_ms(now_ms))
 
     def is_idle(self, limit: float, now_ms: int) -> bool:
         """Whether nothing that was used counts any longer: a new meter would say the same."""

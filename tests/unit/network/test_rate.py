@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.network.rate import Rate
+from ottla.network.rate import MAX_DELAY_MS, Rate
 
 
 def new_rate() -> Rate:
@@ -74,3 +74,14 @@ def test_single_window_has_a_length():
     rate = Rate(1, 2000)
     rate.record(100, 0, 7)
     assert rate.per_second(7) == 50
+
+
+@pytest.mark.parametrize("limit", [5e-324, 1e-300, 1e-9, 1e-3])
+@pytest.mark.parametrize("amount", [1, 2**31, 2.0**63])
+def test_delay_at_any_limit_has_room_in_an_answer(limit, amount):
+    """It was infinite, or had more than 32 bits: the answer could not be sent."""
+    rate = new_rate()
+    rate.record(amount, limit, 0)
+
+    assert 0 < rate.delay_ms(limit, 0) <= MAX_DELAY_MS
+    assert rate.delay_ms(1e308, 0) == 0

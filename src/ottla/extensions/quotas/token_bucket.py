@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ottla.network.rate import whole_ms
+
 
 class TokenBucket:
     """Tokens that come in at the limit, up to the sum of all windows (KIP-599).
@@ -32,7 +34,7 @@ class TokenBucket:
 
     def delay_ms(self, limit: float, now_ms: int) -> int:
         tokens = self.tokens(limit, now_ms)
-        return int(-tokens / limit * 1000 + 0.5) if tokens < 0 else 0
+        return whole_ms(-tokens / limit * 1000) if tokens < 0 else 0
 
     def is_idle(self, limit: float, now_ms: int) -> bool:
         return self.tokens(limit, now_ms) >= self._seconds * limit
