@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ottla.config.config_type import LONG_MAX
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.delegation_tokens import (
@@ -213,8 +214,8 @@ class DelegationTokensHandler:
             KafkaPrincipal(*requester),
             renewers,
             issue_ms=now_ms,
-            expiry_ms=now_ms + min(lifetime_ms, self.expiry_time_ms),
-            max_ms=now_ms + lifetime_ms,
+            expiry_ms=min(now_ms + min(lifetime_ms, self.expiry_time_ms), LONG_MAX),
+            max_ms=min(now_ms + lifetime_ms, LONG_MAX),
             hmac=store.table.hmac_of(token_id),
         )
 

@@ -7,15 +7,17 @@ from apis_world import Context
 
 from ottla.errors import ErrorCode
 from ottla.extensions.tokens.token_store import TokenStore
-from ottla.extensions.tokens.tokens_handler import DelegationTokensHandler
+from ottla.extensions.tokens.tokens_handler import DelegationTokensHandler, described
 from ottla.protocol.delegation_tokens import (
     CreateDelegationTokenRequest,
     DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
     TokenOwner,
     TokenRenewer,
 )
+from ottla.protocol.message import encode
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.security.delegation_tokens import TokenTable
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal, TokenPrincipal
@@ -92,6 +94,20 @@ def test_token_is_made_for_who_asks(world):
     short = world.create(lifetime_ms=10)
     assert short.expiry_timestamp_ms == short.max_timestamp_ms == short.issue_timestamp_ms + 10
     assert world.create(lifetime_ms=MAX_MS + 1).max_timestamp_ms == made.max_timestamp_ms
+
+
+@pytest.mark.parametrize("limit_ms", [MAX_MS, 2**31, 2**63 - 2, 2**63 - 1])
+@pytest.mark.parametrize("asked_ms", [-(2**63), -1, 0, 1, 2**31 - 1, 2**63 - 2, 2**63 - 1])
+def test_times_of_any_token_have_room_in_answers(world, limit_ms, asked_ms):
+    """One without was kept, its answer refused, and no answer could show it from then on."""
+    world.handler.max_lifetime_ms = world.handler.expiry_time_ms = limit_ms
+    made = world.create(lifetime_ms=asked_ms)
+
+    assert encode(made, 3)
+    assert encode(world.renew(made.hmac, 2**63 - 1), 2)
+    assert encode(world.expire(made.hmac, 2**63 - 1), 2)
+    (token,) = world.store.table
+    assert encode(DescribeDelegationTokenResponse(tokens=[described(token)]), 3)
 
 
 @pytest.mark.parametrize(
