@@ -9,11 +9,6 @@ MAX_DELAY_MS: Final = 2**31 - 1
 """An answer has no room for more; a limit near zero asks for it."""
 
 
-def whole_ms(delay_ms: float) -> int:
-    """A delay as an answer tells it; one that is infinite is the longest."""
-    return int(min(delay_ms + 0.5, MAX_DELAY_MS))
-
-
 class Rate:
     """A rate over several windows, as Kafka's Rate over a SampledStat computes it.
 
@@ -50,10 +45,8 @@ class Rate:
         """How long to wait until the use is within the limit again; 0 if it is."""
         if self._total <= limit * self._least_seconds:
             return 0  # however long the windows are by now
-        rate = self.per_second(now_ms)
-        if rate <= limit:
-            return 0
-        return whole_ms((rate - limit) / limit * self._elapsed_ms(now_ms))
+        excess = max(0.0, self.per_second(now_ms) - limit)
+        return int(min(excess / limit * self._elapsed_ms(now_ms) + 0.5, MAX_DELAY_MS))
 
     def is_idle(self, limit: float, now_ms: int) -> bool:
         """Whether nothing that was used counts any longer: a new meter would say the same."""

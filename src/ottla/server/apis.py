@@ -33,7 +33,14 @@ from ottla.server.api import BROKERS_ONLY, Api, ApiFamily, Handler, LateFamily, 
 from ottla.server.logins import Logins
 from ottla.server.request_meter import RequestMeter
 from ottla.server.slice_context import SliceContext
-from ottla.server.slicing import LARGE_ANSWER_BYTES, MAX_FRAME_BYTES, Slicing, freed, is_long
+from ottla.server.slicing import (
+    LARGE_ANSWER_BYTES,
+    MAX_ELEMENTS,
+    MAX_FRAME_BYTES,
+    Slicing,
+    freed,
+    is_long,
+)
 
 if TYPE_CHECKING:
     from ottla.security.acls import AclOperation, Resource
@@ -60,6 +67,8 @@ class Apis:
         self.logins = Logins(runtime.scheduler)
         self.on_refused_request: Callable[[RequestContext], object] | None = None
         """Gets a request of brokers that came on another listener than theirs."""
+        self.may_be_broker: list[Callable[[RequestContext], bool]] = []
+        """Each must hold of a client whose requests may be as large as those of brokers."""
         self.on_denial: list[OnDenial] = []
         """Get each right that a request lacks, where rights are asked for."""
         self._apis: dict[int, Api] = {}
@@ -139,9 +148,10 @@ class Apis:
         self, api: Api, context: RequestContext, frame: memoryview, position: int
     ) -> None:
         """Decode a large request, in slices if need be; the first while the frame is there."""
-        header, size = context.header, len(frame)
-        work = decode_request_in_slices(header, frame, position, api.max_elements)
-        body = self.slices.begin(work)
+        header, size, most = context.header, len(frame), api.max_elements
+        if header.api_key in BROKERS_ONLY and not all(may(context) for may in self.may_be_broker):
+            most = MAX_ELEMENTS  # it is refused, but for what it names
+        body = self.slices.begin(decode_request_in_slices(header, frame, position, most))
         if isinstance(body, Request):
             self._call(self._sliced(api, body), context, body, size)
         else:
@@ -227,8 +237,7 @@ class Apis:
         return whole
 
     def _call(self, handler: Handler, context: RequestContext, body: Request, size: int) -> None:
-        meter = self.meter
-        if meter is not None:
+        if (meter := self.meter) is not None:
             header = context.header
             watch = meter.watches.get(header.api_key)
             if watch is None or meter.until_timed <= 1:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
@@ -24,44 +25,35 @@ logger = logging.getLogger(__name__)
 FIRST_ADD_PARTITIONS_OF_BROKERS: Final = 4
 
 
-def keep_to_brokers(
-    apis: Apis,
-    listener_name: str,
-    *,
-    has_rights: bool = False,
-) -> None:
+def keep_to_brokers(apis: Apis, listener_name: str, *, has_rights: bool = False) -> None:
     """Answer these APIs, Fetch as a follower and AddPartitionsToTxn of brokers, here only.
 
     Listeners may be added while the broker runs: each request is looked at, however many there are
     now. Where rights are asked for, an administrator may end a transaction on any other (KIP-664).
     """
 
-    def guard(
-        is_reserved: Callable[[RequestContext, Any], bool],
-    ) -> Callable[[Handler], Handler]:
-        def guarded(handler: Handler) -> Handler:
-            def handle(context: RequestContext, body: Any) -> Answer:
-                if context.listener_name != listener_name and is_reserved(context, body):
-                    name = type(body).__name__
-                    logger.info("%s of a client at %s is refused", name, context.client_host)
-                    if apis.on_refused_request is not None:
-                        apis.on_refused_request(context)
-                    raise KafkaError.of(
-                        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-                        f"{name} on listener {context.listener_name}: brokers talk "
-                        f"to each other on {listener_name}",
-                    )
-                return handler(context, body)
+    def guarded(is_reserved: Callable[[RequestContext, Any], bool], handler: Handler) -> Handler:
+        def handle(context: RequestContext, body: Any) -> Answer:
+            if context.listener_name != listener_name and is_reserved(context, body):
+                name = type(body).__name__
+                logger.info("%s of a client at %s is refused", name, context.client_host)
+                if apis.on_refused_request is not None:
+                    apis.on_refused_request(context)
+                raise KafkaError.of(
+                    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                    f"{name} on listener {context.listener_name}: brokers talk "
+                    f"to each other on {listener_name}",
+                )
+            return handler(context, body)
 
-            return handle
+        return handle
 
-        return guarded
-
+    apis.may_be_broker.append(lambda context: context.listener_name == listener_name)
     for key in BROKERS_ONLY:
         if not (has_rights and key is ApiKey.WRITE_TXN_MARKERS):
-            apis.wrap(key, guard(lambda context, body: True))
-    apis.wrap(ApiKey.FETCH, guard(lambda context, body: is_follower(body)))
-    apis.wrap(ApiKey.ADD_PARTITIONS_TO_TXN, guard(_is_of_broker))
+            apis.wrap(key, partial(guarded, lambda context, body: True))
+    apis.wrap(ApiKey.FETCH, partial(guarded, lambda context, body: is_follower(body)))
+    apis.wrap(ApiKey.ADD_PARTITIONS_TO_TXN, partial(guarded, _is_of_broker))
 
 
 def _is_of_broker(context: RequestContext, body: object) -> bool:

@@ -34,7 +34,6 @@ MAX_ELEMENTS_OF: Final[Mapping[int, int]] = {
     **dict.fromkeys((ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA), 2_500_000),
     ApiKey.ALTER_PARTITION: 1_000_000,
     ApiKey.STOP_REPLICA: 500_000,
-    ApiKey.WRITE_TXN_MARKERS: 120_000,  # administrators may, too (KIP-664)
     ApiKey.PRODUCE: 10_000,  # its frame is not decoded in slices
     # The partitions of one member; its topics are counted by the group coordinator.
     ApiKey.CONSUMER_GROUP_HEARTBEAT: 120_000,

@@ -27,6 +27,11 @@ from request_fuzzer import (
 from ottla.errors import LocalProtocolError
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.header import encode_request
+from ottla.protocol.transactions import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from ottla.protocol.types import String
 from ottla.security.principal import KafkaPrincipal
 from ottla.testing import InProcessBroker
@@ -87,6 +92,35 @@ def test_no_request_takes_more_memory_than_it_may(broker, sizes, count):
         tracemalloc.stop()
 
     assert too_much == []
+
+
+SMALL_ELEMENTS = [
+    (WriteTxnMarkersRequest(markers=[marker] * count), 1)
+    for count, marker in (
+        (119_000, WritableTxnMarker()),
+        (59_000, WritableTxnMarker(topics=[WritableTxnMarkerTopic()])),
+        (24_000, WritableTxnMarker()),
+        (8_000, WritableTxnMarker(topics=[WritableTxnMarkerTopic(partition_indexes=[0])])),
+    )
+]
+"""As many as were taken, and as many as are."""
+
+
+@pytest.mark.parametrize("principal", [EVE, ADMIN], ids=["eve", "admin"])
+@pytest.mark.parametrize(("request_", "version"), SMALL_ELEMENTS)
+def test_very_many_small_elements_take_no_more_memory_than_they_may(
+    broker, request_, version, principal
+):
+    """Markers in an element of 17 bytes were answered out of 80 MB."""
+    watch, frame = Watch(broker), encode_request(version, 1, "c", request_)[4:]
+    watch.send(frame, principal)  # codecs are made
+    tracemalloc.start()
+    try:
+        most = memory_of(lambda: watch.send(frame, principal))
+    finally:
+        tracemalloc.stop()
+
+    assert most <= MEMORY_FACTOR * len(frame) + MEMORY_BYTES
 
 
 class LongNames(RequestFuzzer):

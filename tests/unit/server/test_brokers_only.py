@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
-from apis_world import Context
+from apis_world import Client, Context
 from rights_world import call
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.controller_requests import AlterPartitionRequest, AlterPartitionTopicData
 from ottla.protocol.fetch import FetchRequest, ReplicaState
-from ottla.protocol.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from ottla.protocol.header import decode_response, encode_request
+from ottla.protocol.leader_and_isr import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
+from ottla.protocol.message import versions_of
 from ottla.protocol.transactions import (
     AddPartitionsToTxnRequest,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from ottla.protocol.update_metadata import UpdateMetadataRequest, UpdateMetadataTopicState
+from ottla.runtime import real_runtime
 from ottla.security.principal import KafkaPrincipal
 from ottla.server.apis import Apis
 from ottla.server.brokers_only import keep_to_brokers
+from ottla.server.slicing import MAX_ELEMENTS
 from ottla.testing import mock_runtime
 
 
@@ -120,3 +134,43 @@ def test_listener_that_comes_while_the_broker_runs_is_one_for_clients(ottla_fres
     refused = call(ottla_fresh_broker, ann, body, 1, listener_name="ADDED_LATER")
     assert "CLUSTER_AUTHORIZATION_FAILED" in str(refused)
     assert isinstance(call(ottla_fresh_broker, ann, body, 1), WriteTxnMarkersResponse)
+
+
+LARGE = [
+    (LeaderAndIsrRequest, "topic_states", LeaderAndIsrTopicState()),
+    (StopReplicaRequest, "topic_states", StopReplicaTopicState()),
+    (UpdateMetadataRequest, "topic_states", UpdateMetadataTopicState()),
+    (AlterPartitionRequest, "topics", AlterPartitionTopicData()),
+]
+
+
+@pytest.mark.parametrize("who", ["broker", "on another listener", "without the right"])
+@pytest.mark.parametrize(("request_", "array", "element"), LARGE)
+def test_request_as_large_as_those_of_brokers_is_read_for_them_alone(request_, array, element, who):
+    """It was read for all, into ten times its bytes, and only then were rights looked at."""
+    key, version, served = ApiKey(request_.api_key), versions_of(request_.api_key)[1], []
+    body = request_(**{array: [element] * (MAX_ELEMENTS + 1)})
+
+    class Counting:
+        def apis(self):
+            return {key: self.serve}
+
+        def serve(self, context, body):
+            served.append(body)
+            return request_.response_class()
+
+    async def ask():
+        runtime = real_runtime(asyncio.get_running_loop())
+        apis = Apis(runtime, [Counting()])
+        keep_to_brokers(apis, "BROKERS")
+        apis.may_be_broker.append(lambda context: who != "without the right")
+        client = Client(listener_name="CLIENTS" if "listener" in who else "BROKERS")
+        client.hand_over(apis, encode_request(version, 7, "test", body)[4:])
+        await client.is_over.wait()
+        await runtime.close()
+        return client
+
+    client = asyncio.run(ask())
+    assert bool(served) is (who == "broker")
+    _, answer = decode_response(request_, version, client.sent[0])
+    assert answer.error_code == (ErrorCode.NONE if served else ErrorCode.INVALID_REQUEST)

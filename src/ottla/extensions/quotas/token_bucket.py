@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.network.rate import whole_ms
+from ottla.network.rate import MAX_DELAY_MS
 
 
 class TokenBucket:
@@ -34,7 +34,7 @@ class TokenBucket:
 
     def delay_ms(self, limit: float, now_ms: int) -> int:
         tokens = self.tokens(limit, now_ms)
-        return whole_ms(-tokens / limit * 1000) if tokens < 0 else 0
+        return int(min(-tokens / limit * 1000 + 0.5, MAX_DELAY_MS)) if tokens < 0 else 0
 
     def is_idle(self, limit: float, now_ms: int) -> bool:
         return self.tokens(limit, now_ms) >= self._seconds * limit

@@ -123,6 +123,10 @@ class Authorizer:
             context.principal, context.client_host, operation, type_
         )
 
+    def may_be_broker(self, context: RequestContext) -> bool:
+        """Whether the client's requests are read as those of brokers, before they are looked at."""
+        return not self.is_enforcing or self.has(context, AclOperation.CLUSTER_ACTION, CLUSTER)
+
     def authorize_broker(self, context: RequestContext) -> bool:
         """Whether the client may act as a broker; if not, the log says how to allow it."""
         if self.authorize(context, AclOperation.CLUSTER_ACTION, CLUSTER):

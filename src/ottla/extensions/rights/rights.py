@@ -24,6 +24,7 @@ class Rights(Extension):
         broker = self.broker
         creates_topics = broker.config.auto_create_topics_enable
         put_checks(broker.apis, self.authorizer, broker.cache, creates_topics)
+        broker.apis.may_be_broker.append(self.authorizer.may_be_broker)
 
     def stop(self) -> None:
         self.authorizer.stop()
