@@ -22,6 +22,7 @@ from ottla.cli.options import (
     only_with,
     require,
 )
+from ottla.cli.output import one_line
 from ottla.cli.property_files import add_zookeeper_security
 from ottla.config.authorizer_config import AUTHORIZERS
 from ottla.errors import KafkaError
@@ -289,7 +290,7 @@ def remove(source: AclSource, arguments: Namespace, terminal: Terminal) -> None:
             )
             filters = [of_pattern]
         else:
-            lines = "\n".join(f"\t{entry}" for entry in entries)
+            lines = "\n".join(f"\t{one_line(str(entry))}" for entry in entries)
             question = (
                 f"Are you sure you want to remove ACLs: \n {lines} \n"
                 f" from resource filter `{pattern}`? (y/n)"
@@ -338,12 +339,12 @@ def show_patterns(
     terminal: Terminal, found: Mapping[ResourcePattern, list[AccessControlEntry]]
 ) -> None:
     for pattern, entries in found.items():
-        print_acls(terminal, f"Current ACLs for resource `{pattern}`: ", entries)
+        print_acls(terminal, f"Current ACLs for resource `{one_line(str(pattern))}`: ", entries)
 
 
 def print_acls(terminal: Terminal, title: str, entries: Iterable[AccessControlEntry]) -> None:
     """The title, a line for each ACL and an empty one: with the blanks of Kafka's tool."""
-    lines = "\n".join(f"\t{entry}" for entry in entries)
+    lines = "\n".join(f"\t{one_line(str(entry))}" for entry in entries)
     terminal.print(f"{title}\n {lines} \n")
 
 

@@ -20,6 +20,7 @@ from ottla.cli.options import (
     one_of,
     only_with,
 )
+from ottla.cli.output import one_line
 from ottla.cli.property_files import command_settings, load_properties
 from ottla.cli.scram_users import (
     alter_scram,
@@ -94,7 +95,7 @@ class Entity(NamedTuple):
     def title(self) -> str:
         """The name in Kafka's tool that finds its entities in ZooKeeper."""
         if self.type != "brokers":
-            return f"{self.label} '{self.name}'"
+            return f"{self.label} '{one_line(self.name)}'"
         return f"brokers '{self.name}'" if self.name else "default brokers"
 
     def resource(self) -> ConfigResource:
@@ -341,12 +342,12 @@ def describe(admin: Admin, what: Entity, every: bool, terminal: Terminal) -> Non
     """Print the settings of a topic on one line, those of others one below the other."""
     settings = _settings(admin, what)
     if every:
-        terminal.print(f"All configs for {what.label} {what.name} are:")
+        terminal.print(f"All configs for {what.label} {one_line(what.name)} are:")
         _print_entries(settings, terminal)
     elif what.type == "topics":
         terminal.print(f"Configs for {what.title} are {_one_line(_own(what, settings))}")
     elif what.type in ("groups", "client-metrics"):
-        terminal.print(f"Dynamic configs for {what.label} {what.name} are:")
+        terminal.print(f"Dynamic configs for {what.label} {one_line(what.name)} are:")
         _print_entries(_own(what, settings), terminal)
     else:
         terminal.print(
@@ -403,7 +404,7 @@ def describe_nodes(arguments: Namespace, kind: str, name: str | None, terminal: 
     with session(arguments.zookeeper, arguments.log_level) as client:
         for each in configured(client, kind) if name is None else [name]:
             own = settings_of(client, kind, each)
-            shown = ",".join(f"{key}={value}" for key, value in own.items())
+            shown = ",".join(f"{key}={one_line(value)}" for key, value in own.items())
             terminal.print(f"Configs for {Entity(kind, each).title} are {shown}")
 
 
@@ -411,7 +412,7 @@ def quota_title(entity: ClientEntity, *, as_by_zookeeper: bool = False) -> str:
     """The name of a client entity in Kafka's tool; that of ZooKeeper leaves the article out."""
     article = "" if as_by_zookeeper else "the "
     return ", ".join(
-        f"{title} '{name}'" if name else f"{article}default {title}"
+        f"{title} '{one_line(name)}'" if name else f"{article}default {title}"
         for attribute, title in TITLES.items()
         if (name := getattr(entity, attribute)) is not None
     )
@@ -565,7 +566,7 @@ def _own(what: Entity, settings: Iterable[ConfigEntry]) -> list[ConfigEntry]:
 
 
 def _one_line(entries: Iterable[ConfigEntry]) -> str:
-    return ",".join(f"{entry.name}={entry.value}" for entry in entries)
+    return ",".join(f"{entry.name}={one_line(str(entry.value))}" for entry in entries)
 
 
 def _settings(admin: Admin, what: Entity, *, with_documentation: bool = False) -> list[ConfigEntry]:
@@ -589,7 +590,7 @@ def _print_entries(entries: Iterable[ConfigEntry], terminal: Terminal) -> None:
 
 
 def _shown(value: str | None) -> str:
-    return "null" if value is None else value
+    return "null" if value is None else one_line(value)
 
 
 def alter(admin: Admin, what: Entity, changes: Changes) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cli.consumer_group_listing import chosen_groups
 from ottla.cli.options import integers
+from ottla.cli.output import one_line
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TopicPartition
 
@@ -51,9 +52,11 @@ def _print_status(group: str, status: Status, terminal: Terminal) -> None:
     errors = [error for error in status.values() if error is not None]
     subscribed = [each for each in errors if each.error is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
     if not errors:
-        terminal.print(f"Request succeeded for deleting offsets from group {group}.")
+        terminal.print(f"Request succeeded for deleting offsets from group {one_line(group)}.")
     elif subscribed:
-        terminal.note(f"Error: group '{group}' reads the topic now; its members have to go first.")
+        terminal.note(
+            f"Error: group '{one_line(group)}' reads the topic now; its members have to go first."
+        )
     else:
         terminal.note(f"Error: {errors[0].message}")
     terminal.print(f"\n{'TOPIC':<30} {'PARTITION':<15} {'STATUS':<15}")
@@ -71,13 +74,13 @@ def delete_groups(admin: Admin, arguments: Namespace, terminal: Terminal) -> int
             admin.delete_groups([group])
         except KafkaError as error:
             failed[group] = error
-    deleted = quoted([group for group in groups if group not in failed])
+    deleted = quoted([one_line(group) for group in groups if group not in failed])
     if not failed:
         terminal.print(f"Deletion of requested consumer groups ({deleted}) was successful.")
         return 0
     terminal.note("Error: Deletion of some consumer groups failed:")
     for group, reason in failed.items():
-        terminal.note(f"* Group '{group}' could not be deleted due to: {reason}")
+        terminal.note(f"* Group '{one_line(group)}' could not be deleted due to: {reason}")
     if deleted:
         terminal.print(f"These consumer groups were deleted successfully: {deleted}")
     return 1

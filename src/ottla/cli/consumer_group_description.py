@@ -82,7 +82,7 @@ def describe_groups(admin: Admin, arguments: Namespace, terminal: Terminal) -> i
         if not rows and group.state != "Dead" and terminal.shows_results:
             rows = _rows_once_read(admin, group, arguments, terminal)
         if group.state == "Dead" and not rows:
-            terminal.note(f"Error: Consumer group '{group_id}' does not exist.")
+            terminal.note(f"Error: Consumer group '{one_line(group_id)}' does not exist.")
             missing += 1
             continue
         _note_state(group, terminal)
@@ -109,7 +109,7 @@ def show_groups(
         if not offsets and group.state != "Dead" and _shows_offsets(arguments):
             offsets = _rows_once_read(admin, group, arguments, terminal)
         if group.state == "Dead" and not offsets:
-            terminal.note(f"Error: Consumer group '{group_id}' does not exist.")
+            terminal.note(f"Error: Consumer group '{one_line(group_id)}' does not exist.")
             missing = 1
         elif arguments.state is not None:
             rows.append(_state_row(group))
@@ -150,9 +150,9 @@ def _shows_offsets(arguments: Namespace) -> bool:
 
 def _note_state(group: GroupDescription, terminal: Terminal) -> None:
     if group.state == "Empty":
-        terminal.note(f"\nConsumer group '{group.group_id}' has no active members.")
+        terminal.note(f"\nConsumer group '{one_line(group.group_id)}' has no active members.")
     elif group.state in REBALANCING_STATES:
-        terminal.note(f"\nWarning: Consumer group '{group.group_id}' is rebalancing.")
+        terminal.note(f"\nWarning: Consumer group '{one_line(group.group_id)}' is rebalancing.")
 
 
 def _offset_rows(admin: Admin, group: GroupDescription, terminal: Terminal) -> list[PartitionRow]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command_error import UsageError
+from ottla.cli.output import one_line
 from ottla.cli.table import TEXT, show_rows
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def list_groups(admin: Admin, arguments: Namespace, terminal: Terminal) -> int:
 
 def _print_row(terminal: Terminal, width: int, group_id: str, type_: str, state: str) -> None:
     fields = [f"{group_id:<{width}}"] + [f"{field:<20}" for field in (type_, state) if field]
-    terminal.print(" ".join(fields))
+    terminal.print(" ".join(map(one_line, fields)))
 
 
 def group_types(text: str) -> tuple[str, ...]:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from ottla.cli.command_error import CommandError
 from ottla.cli.console_consumer import POLL_MS
 from ottla.cli.options import bootstrap_server, integers
+from ottla.cli.output import one_line
 from ottla.cli.property_files import command_settings
 from ottla.cli.table import TEXT, Row, cell, show_rows
+from ottla.cli.terminal import harmless
 from ottla.cli.text_files import read_text
 from ottla.cli.times import age_text, duration_ms, moment_text, timestamp_ms
 from ottla.cli.topic_views import with_leaders
@@ -92,8 +94,8 @@ def reset_offsets(
     for group in groups:
         if states[group] not in IDLE_STATES:
             terminal.note(
-                f"Error: Assignments can only be reset if the group '{group}' is inactive, "
-                f"but the current state is {states[group]}."
+                "Error: Assignments can only be reset if the group "
+                f"'{one_line(group)}' is inactive, but the current state is {states[group]}."
             )
             refused += 1
             continue
@@ -105,7 +107,8 @@ def reset_offsets(
     if not (arguments.dry_run or arguments.execute):
         terminal.note("WARN: nothing is changed: this is a dry run, --execute resets the offsets.")
     if arguments.export:
-        terminal.out.write(plan_as_csv(plan, with_group=len(groups) != 1))
+        plan_text = plan_as_csv(plan, with_group=len(groups) != 1)
+        terminal.out.write(harmless(plan_text) if terminal.shows_results else plan_text)
         return 1 if refused else 0
     times = times_at(admin, plan, arguments, terminal) if for_person else {}
     rows = plan_rows(plan, before, times, terminal.now_ms())
@@ -197,7 +200,9 @@ def _print_plan(rows: Sequence[Row], *, for_person: bool, terminal: Terminal) ->
     if rows:
         terminal.print(f"\n{'GROUP':<30} {'TOPIC':<30} {'PARTITION':<10} {'NEW-OFFSET':<15}{extra}")
     for row in rows:
-        line = "{group:<30} {topic:<30} {partition:<10} {new_offset:<15}".format(**row)
+        line = "{group:<30} {topic:<30} {partition:<10} {new_offset:<15}".format(
+            **row | {"group": one_line(str(row["group"]))}
+        )
         if for_person:
             old, change = (cell(name, row[name]) for name in ("old_offset", "change"))
             line += f" {old:<15} {change:<15} {row['age']}"

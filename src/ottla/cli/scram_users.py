@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.output import one_line
 from ottla.cli.users import DEFAULT_ITERATIONS, ITERATIONS, MECHANISMS
 from ottla.clients.admin.scram_users import UserScramCredential
 from ottla.errors import ErrorCode, KafkaError
@@ -91,7 +92,9 @@ def describe_scram(admin: Admin, user: str | None, terminal: Terminal) -> None:
         return
     for name, iterations in found.items():
         shown = ", ".join(f"{each}=iterations={count}" for each, count in iterations.items())
-        terminal.print(f"SCRAM credential configs for user-principal '{name}' are {shown}")
+        terminal.print(
+            f"SCRAM credential configs for user-principal '{one_line(name)}' are {shown}"
+        )
 
 
 def without_keys(settings: Mapping[str, str]) -> dict[str, str]:

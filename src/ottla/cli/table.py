@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.exact_json import json_line
 from ottla.cli.output import one_line
+from ottla.cli.terminal import harmless
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -63,7 +64,10 @@ def _print_rows(rows: Sequence[Row], terminal: Terminal) -> None:
         return GAP.join(f"{c:>{w}}" if right else f"{c:<{w}}" for c, w, right in columns).rstrip()
 
     head = aligned(heads)
-    terminal.print(f"{BOLD}{head}{PLAIN}" if terminal.has_colour else head)
+    if terminal.has_colour:
+        terminal.print(f"{BOLD}{harmless(head)}{PLAIN}", is_styled=True)
+    else:
+        terminal.print(head)
     before = sum(widths[:-1]) + len(GAP) * (len(widths) - 1)
     room = 0 if is_number[-1] else terminal.width - before
     for line in lines:

@@ -22,6 +22,7 @@ from ottla.cli.options import (
 from ottla.cli.output import visible
 from ottla.cli.property_files import command_settings
 from ottla.cli.table import JSON, TEXT
+from ottla.cli.terminal import harmless
 from ottla.cli.times import age_text, moment_ms, moment_text
 from ottla.cli.topic_views import note_no_leader
 from ottla.clients.consumer.polls import polls_up_to
@@ -86,7 +87,7 @@ class Tail:
         while True:
             for record in self.consumer.poll(POLL_MS):
                 if self._passes(record):
-                    terminal.print(text(record))
+                    terminal.print(text(record), is_styled=True)
             terminal.out.flush()
             terminal.check_reader()
 
@@ -162,7 +163,7 @@ class TailCommand(Command):
             tail = Tail(consumer, led_partitions(consumer, arguments.topic, terminal), filters)
             count = arguments.n if arguments.n is not None else LAST if since_ms is None else None
             for record in tail.last(count, since_ms):
-                terminal.print(line_of(record, arguments.format, terminal))
+                terminal.print(line_of(record, arguments.format, terminal), is_styled=True)
             terminal.out.flush()
             if arguments.f:
                 terminal.end_silence()
@@ -252,7 +253,7 @@ def json_of(data: bytes | None) -> Any:
 def line_of(record: ConsumerRecord, format: str, terminal: Terminal) -> str:
     """A record as a line: time, place, key and value; in colour where there is any."""
     if format == JSON:
-        return json_line(fields_of(record))
+        return harmless(json_line(fields_of(record)))
     when = when_text(record.timestamp_ms, terminal)
     place = f"{record.partition}:{record.offset}"
     key = "" if record.key is None else f"{shown(record.key)}  "

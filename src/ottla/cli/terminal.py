@@ -39,11 +39,8 @@ SHORT_MS = 300
 """Work that is done sooner shows no progress: nobody can read a line that flashes up."""
 TURNING: Final = "".join(map(chr, (*range(0x2028, 0x202F), *range(0x2066, 0x206A))))
 """The characters beyond control characters that end a line, or turn round the text behind them."""
-ACTING: Final = re.compile(
-    f"(?!\x1b\\[(?:0|1|2|36)m)[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{TURNING}]"
-)
-"""Characters on which a terminal acts, that turn text round, or that cannot be written. Ottla's own
-sequences for bold, faint and cyan letters are none of them."""
+ACTING: Final = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{TURNING}]")
+"""Characters on which a terminal acts, that turn text round, or that cannot be written."""
 CLEAR_LINE = "\r\x1b[K"
 STANDARD_ERRORS: Final = ("strict", "surrogateescape")
 """How Python's own streams take what cannot be encoded, unless PYTHONIOENCODING says otherwise."""
@@ -184,10 +181,10 @@ class Terminal:
             self._progress.clear()
             self._progress = None
 
-    def print(self, text: str = "") -> None:
-        """A line of the command's result."""
+    def print(self, text: str = "", *, is_styled: bool = False) -> None:
+        """A line of the command's result; one that is styled is harmless but for our sequences."""
         self.make_room()
-        self.out.write(harmless(text) + "\n")
+        self.out.write((text if is_styled else harmless(text)) + "\n")
 
     def note(self, text: str) -> None:
         """A line beside the result: a warning or a count."""

@@ -17,6 +17,7 @@ from ottla.cli.options import (
     given,
     only_with,
 )
+from ottla.cli.output import one_line
 from ottla.cli.property_files import add_zookeeper_security, command_settings, zookeeper_settings
 from ottla.cli.text_files import read_text
 from ottla.cli.zookeeper_session import address, reachable
@@ -110,7 +111,7 @@ class UsersCommand(Command):
         if action == "list":
             for name, found in sorted(_list(arguments, terminal).items()):
                 shown = ", ".join(f"{each} ({count} iterations)" for each, count in found.items())
-                terminal.print(f"{name}: {shown}")
+                terminal.print(f"{one_line(name)}: {shown}")
         elif action == "add":
             iterations = arguments.iterations or DEFAULT_ITERATIONS
             password = read_password(arguments, terminal)

@@ -156,11 +156,11 @@ def test_progress_of_a_script_is_silent(clock, monkeypatch):
         ("\x9b31m", "\\u009b31m"),
         ("safe\u202eexe", "safe\\u202eexe"),
         ("ünïcödé 漢字 🙂", "ünïcödé 漢字 🙂"),
-        ("\x1b[1mbold\x1b[0m", "\x1b[1mbold\x1b[0m"),
+        ("\x1b[1mbold\x1b[0m", "\\x1b[1mbold\\x1b[0m"),
     ],
 )
 def test_names_of_clients_do_not_act_on_the_terminal(name, shown):
-    """Whatever a client calls itself is shown as text; Ottla's own bold letters stay."""
+    """Whatever a client calls itself is shown as text, what looks like bold letters as well."""
     out, err = StringIO(), StringIO()
     terminal = Terminal(out=out, err=err)
     terminal.print(f"group {name}")
