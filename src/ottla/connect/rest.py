@@ -46,6 +46,7 @@ COMMIT: Final = "unknown"
 JSON_TYPE: Final = "application/json"
 SHARED_METHODS: Final = "GET,POST,HEAD"
 SHARED_HEADERS: Final = "X-Requested-With,Content-Type,Accept,Origin"
+SHOWN: Final = 200
 WORKER: Final = "worker"
 CLUSTER: Final = "cluster"
 
@@ -275,13 +276,15 @@ class RestServer:
 
     async def _create(self, request: web.Request) -> web.Response:
         body = await _mapping(request)
-        config = _properties(body.get("config") or {})
+        config = _properties(body.get("config") or {}, "config")
         name = _properties({"name": body.get("name") or config.get("name") or ""})["name"].strip()
         if not name:
             raise refusal(400, "connector name must not be empty")
         state = body.get("initial_state")
-        if state is not None and state not in INITIAL_STATES:
-            raise refusal(400, f"initial_state={state}: must be {', '.join(INITIAL_STATES)}")
+        if state is not None and (not isinstance(state, str) or state not in INITIAL_STATES):
+            raise refusal(
+                400, f"initial_state={beginning(state)}: must be {', '.join(INITIAL_STATES)}"
+            )
         target = INITIAL_STATES.get(state or "")
         _, info = await self._herder.put_config(name, config, may_replace=False, target=target)
         headers = {"Location": f"/{path_of(name)}"}
@@ -326,7 +329,7 @@ class RestServer:
     async def _put_tasks(self, request: web.Request) -> web.Response:
         """Take the tasks into which a connector on another worker splits its work."""
         herder, body = await self._of_group(request)
-        tasks = [_properties(each) for each in json.loads(body)]
+        tasks = [_properties(each, "a task") for each in _parsed(body, list)]
         await herder.write_tasks(_name(request), tasks)
         return web.Response(status=200)
 
@@ -369,7 +372,7 @@ class RestServer:
         pairs = []
         for each in wanted:
             if not isinstance(each, dict) or not isinstance(each.get("partition"), dict):
-                raise refusal(400, f"{each}: must have a partition and an offset")
+                raise refusal(400, f"{beginning(each)}: must have a partition and an offset")
             pairs.append((each["partition"], each.get("offset")))
         message = await self._herder.alter_offsets(_name(request), pairs)
         return web.json_response({"message": message})
@@ -403,6 +406,8 @@ class RestServer:
     async def _put_logger(self, request: web.Request) -> web.Response:
         """Set a level of this worker, or with scope=cluster of the whole group (KIP-976)."""
         name = request.match_info["logger"]
+        if len(name) > SHOWN or not name.isprintable():
+            raise refusal(400, f"{beginning(name)}: no name of a logger")  # it would be kept
         level = (await _mapping(request)).get("level")
         if level is None:
             raise refusal(400, "Desired 'level' parameter was not specified in request.")
@@ -497,23 +502,41 @@ async def _mapping(request: web.Request) -> dict[str, Any]:
     """
     if request.content_type != JSON_TYPE:
         raise refusal(415, f"Content-Type {request.content_type}: must be {JSON_TYPE}")
-    try:
-        body = json.loads(await request.text())
-    except (ValueError, RecursionError) as error:
-        raise refusal(400, f"the body must be JSON: {error}") from None
-    if not isinstance(body, dict):
-        raise refusal(400, "the body must be a JSON object")
+    body: dict[str, Any] = _parsed(await request.read(), dict)
     return body
 
 
-def _properties(body: Mapping[str, Any]) -> dict[str, str]:
-    """Settings as text; JSON may have numbers and booleans where Kafka has texts."""
+def _parsed(data: bytes, kind: type) -> Any:
+    """The JSON of a body, which is UTF-8 (RFC 8259); without what UTF-8 cannot hold."""
+    try:
+        body = json.loads(data.decode())
+        if b"\\u" in data:
+            json.dumps(body, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise refusal(400, f"the body must be JSON: {error}") from None
+    if not isinstance(body, kind):
+        raise refusal(400, f"the body must be a JSON {'object' if kind is dict else 'list'}")
+    return body
+
+
+def beginning(value: object) -> str:
+    """So much of what was sent that who has sent it knows it again."""
+    return repr(value)[:SHOWN]
+
+
+def _properties(body: object, what: str = "the body") -> dict[str, str]:
+    """Settings as text; JSON may have numbers and booleans where Kafka has texts.
+
+    A refused value is not repeated: it may be a secret.
+    """
+    if not isinstance(body, dict):
+        raise refusal(400, f"{what} must be a JSON object")
     found = {}
     for key, value in body.items():
         if isinstance(value, bool):
             found[key] = "true" if value else "false"
         elif isinstance(value, list | dict):
-            raise refusal(400, f"{key}={value}: must be a text")
+            raise refusal(400, f"{key}: must be a text, not a {type(value).__name__}")
         elif value is not None:
             found[key] = str(value)
     return found

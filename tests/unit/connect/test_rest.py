@@ -86,7 +86,7 @@ def test_config_is_put_and_patched(worker):
     status, info = ask(worker, "PATCH", path, {"own.flag": True, "own.number": 7})
     assert (status, info["config"]["own.flag"], info["config"]["own.number"]) == (200, "true", "7")
     status, answer = ask(worker, "PATCH", path, {"own.list": ["a"]})
-    assert (status, answer["message"]) == (400, "own.list=['a']: must be a text")
+    assert (status, answer["message"]) == (400, "own.list: must be a text, not a list")
     assert ask(worker, "GET", path)[1] == info["config"]
     status, error = ask(worker, "PUT", path, config(name="other"))
     assert (status, "doesn't match" in error["message"]) == (400, True)
@@ -282,6 +282,60 @@ def test_pages_of_other_origins_ask_where_they_are_named(broker, worker, tmp_pat
         asked = {"Origin": "http://ui.example", "Access_Control_Request_Method": "PUT"}
         status, found = raw(f"{running.url}connectors/x/pause", "OPTIONS", **asked)
         assert (status, found["Access-Control-Allow-Methods"]) == (200, "GET,PUT")
+
+
+NAMED = {"connector.class": "FileStreamSource", "file": "f", "topic": "t"}
+WRONG_BODIES = [
+    [],
+    [1],
+    "text",
+    None,
+    float("nan"),
+    {"name": "odd", "config": ["secret"]},
+    {"name": "odd", "config": "secret"},
+    {"name": "odd", "config": 1},
+    {"name": ["secret"], "config": NAMED},
+    {"name": {"a": "secret"}, "config": NAMED},
+    {"name": "odd", "config": NAMED | {"password": ["secret"]}},
+    {"name": "odd", "config": NAMED | {"password": {"a": "secret"}}},
+    {"name": "odd", "config": NAMED | {"x\ud800": "1"}},
+    {"name": "odd", "config": NAMED | {"x": "\udfff"}},
+    {"name": "odd\ud800", "config": NAMED},
+    {"name": "odd", "config": NAMED, "initial_state": ["STOPPED"]},
+    {"name": "odd", "config": NAMED, "initial_state": {"a": 1}},
+    {"name": "odd", "config": NAMED, "initial_state": 1},
+    {"name": "odd", "config": NAMED, "initial_state": "x" * 100_000},
+]
+
+
+@pytest.mark.parametrize("body", WRONG_BODIES, ids=range(len(WRONG_BODIES)))
+def test_body_of_another_shape_is_the_clients_fault(worker, caplog, body):
+    """Nothing of it is kept or logged, and no answer repeats what may be a secret."""
+    status, error = ask(worker, "POST", "/connectors", body)
+
+    assert (status, error["error_code"]) == (400, 400)
+    assert "secret" not in error["message"]
+    assert len(error["message"]) < 1000
+    assert "odd" not in ask(worker, "GET", "/connectors")[1]
+    assert [each for each in caplog.records if each.exc_info] == []
+
+
+@pytest.mark.parametrize("charset", ["foo", "rot13", "hex", "idna", "utf-16", "utf-7"])
+def test_body_is_utf_8_whatever_its_header_says(worker, caplog, charset):
+    """JSON has no other encoding (RFC 8259); an unknown one was an error of the server."""
+    headers = {"Content-Type": f"application/json; charset={charset}"}
+
+    assert ask(worker, "POST", "/connectors", {"name": ""}, headers)[0] == 400
+    assert [each for each in caplog.records if each.exc_info] == []
+
+
+@pytest.mark.parametrize("name", ["a%0ab", "a%1b%5B2Jb", "%e2%80%ae", "a" * 201, "a." * 4000])
+def test_logger_of_a_strange_name_is_not_made(worker, name):
+    """Loggers stay as long as the process."""
+    before = ask(worker, "GET", "/admin/loggers")[1]
+
+    assert ask(worker, "PUT", f"/admin/loggers/{name}", {"level": "INFO"})[0] == 400
+    assert ask(worker, "GET", "/admin/loggers")[1] == before
 
 
 FOREIGN = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
