@@ -46,8 +46,10 @@ class Server(Value, frozen=True):
         return self.properties.with_suffix(".log")
 
     def write(self) -> None:
-        """Rewrite the property file: the latest settings are in force."""
+        """Rewrite the property file, for this user alone: the latest settings may be secrets."""
         lines = [f"{key}={value}\n".replace("\\", "\\\\") for key, value in self.settings.items()]
+        self.properties.touch(0o600)
+        self.properties.chmod(0o600)
         self.properties.write_text("".join(lines), encoding="utf-8")
 
 
