@@ -201,7 +201,7 @@ def _print_plan(rows: Sequence[Row], *, for_person: bool, terminal: Terminal) ->
         terminal.print(f"\n{'GROUP':<30} {'TOPIC':<30} {'PARTITION':<10} {'NEW-OFFSET':<15}{extra}")
     for row in rows:
         line = "{group:<30} {topic:<30} {partition:<10} {new_offset:<15}".format(
-            **row | {"group": one_line(str(row["group"]))}
+            **{**row, "group": one_line(str(row["group"]))}
         )
         if for_person:
             old, change = (cell(name, row[name]) for name in ("old_offset", "change"))

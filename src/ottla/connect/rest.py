@@ -46,7 +46,7 @@ COMMIT: Final = "unknown"
 JSON_TYPE: Final = "application/json"
 SHARED_METHODS: Final = "GET,POST,HEAD"
 SHARED_HEADERS: Final = "X-Requested-With,Content-Type,Accept,Origin"
-SHOWN: Final = 200
+ECHOED: Final = 200
 WORKER: Final = "worker"
 CLUSTER: Final = "cluster"
 
@@ -406,7 +406,7 @@ class RestServer:
     async def _put_logger(self, request: web.Request) -> web.Response:
         """Set a level of this worker, or with scope=cluster of the whole group (KIP-976)."""
         name = request.match_info["logger"]
-        if len(name) > SHOWN or not name.isprintable():
+        if len(name) > ECHOED or not name.isprintable():
             raise refusal(400, f"{beginning(name)}: no name of a logger")  # it would be kept
         level = (await _mapping(request)).get("level")
         if level is None:
@@ -520,17 +520,17 @@ def _parsed(data: bytes, kind: type) -> Any:
 
 
 def beginning(value: object) -> str:
-    """So much of what was sent that who has sent it knows it again."""
-    return repr(value)[:SHOWN]
+    """So much of a value that its sender knows it again."""
+    return repr(value)[:ECHOED]
 
 
-def _properties(body: object, what: str = "the body") -> dict[str, str]:
+def _properties(body: object, place: str = "the body") -> dict[str, str]:
     """Settings as text; JSON may have numbers and booleans where Kafka has texts.
 
     A refused value is not repeated: it may be a secret.
     """
     if not isinstance(body, dict):
-        raise refusal(400, f"{what} must be a JSON object")
+        raise refusal(400, f"{place} must be a JSON object")
     found = {}
     for key, value in body.items():
         if isinstance(value, bool):
