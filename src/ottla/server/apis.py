@@ -144,18 +144,16 @@ class Apis:
         if charged is not None:
             context.quota.end_step()
 
-    def _begin_long(
-        self, api: Api, context: RequestContext, frame: memoryview, position: int
-    ) -> None:
+    def _begin_long(self, api: Api, context: RequestContext, frame: memoryview, start: int) -> None:
         """Decode a large request, in slices if need be; the first while the frame is there."""
         header, size, most = context.header, len(frame), api.max_elements
         if header.api_key in BROKERS_ONLY and not all(may(context) for may in self.may_be_broker):
             most = MAX_ELEMENTS  # it is refused, but for what it names
-        body = self.slices.begin(decode_request_in_slices(header, frame, position, most))
+        body = self.slices.begin(decode_request_in_slices(header, frame, start, most))
         if isinstance(body, Request):
             self._call(self._sliced(api, body), context, body, size)
         else:
-            head = bytes(frame[:position])
+            head = bytes(frame[:start])
             awaiting = self._decode_rest(api, context, body, size, head)
             self.runtime.scheduler.spawn(context.quota.timed(awaiting), name="decode")
         context.quota.end_step()
