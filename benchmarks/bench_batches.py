@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.pipelines import runner
 from ottla.pipelines.execution import Execution, RunOptions
 from ottla.pipelines.pipeline import PIPELINES, FeedRequest, Pipeline, load_pipeline
-from ottla.pipelines.topics import create_topics, publish
+from ottla.pipelines.topics import Pace, create_topics, publish
 from ottla.runtime.java import JavaMissingError, require_java
 from ottla.testing.processes import BrokerProcess
 
@@ -102,8 +102,7 @@ def run_pipeline(spark: SparkSession, pipeline: Pipeline, folder: Path) -> Measu
         create_topics(broker.bootstrap_servers, pipeline)
         feed = threading.Thread(
             target=publish,
-            args=(broker.bootstrap_servers, events),
-            kwargs={"per_second": PER_SECOND, "is_over": is_over.is_set},
+            args=(broker.bootstrap_servers, events, Pace(PER_SECOND, is_over.is_set)),
         )
         execution = Execution(spark, pipeline, broker.bootstrap_servers, folder, RunOptions())
         feed.start()

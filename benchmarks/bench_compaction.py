@@ -109,7 +109,7 @@ async def run(directory: str) -> None:
         log = manager.get_or_create_log(TopicPartition("bench", number), NO_UUID)
         fill(log, per_batch, codec)
         log.flush()
-        while log.recovery_point < log.log_end_offset:  # noqa: ASYNC110 - it tells nobody
+        while log.recovery_point < log.log_end_offset:  # noqa: ASYNC110 - no event says it
             await asyncio.sleep(0.01)
         size = log.size_in_bytes
         copy_seconds = copy(runtime, log)
