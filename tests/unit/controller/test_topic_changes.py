@@ -130,6 +130,16 @@ def test_partition_is_on_the_move_while_replicas_come_or_go(adding, removing, ex
     assert ReplicaAssignment((0, 1, 2), adding, removing).is_being_reassigned is expected
 
 
+def test_partition_on_the_move_has_its_new_replicas_first_and_all_old_ones():
+    """Those that were added by a move that is given up go, and come in no list."""
+    first = ReplicaAssignment((0, 1, 2)).reassign_to((3, 1))
+    second = first.reassign_to((2, 4))
+
+    assert first == ReplicaAssignment((3, 1, 0, 2), adding=(3,), removing=(0, 2))
+    assert (set(first.origin), first.target) == ({0, 1, 2}, (3, 1))
+    assert second == ReplicaAssignment((2, 4, 1, 0), adding=(4,), removing=(1, 0))
+
+
 def test_only_replicas_that_can_be_reached_are_told(world):
     """Their broker lives, and the log is in a directory that works."""
     context = world.controller.context

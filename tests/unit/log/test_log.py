@@ -30,6 +30,26 @@ def read(log, offset: int, max_bytes: int = 10_000, max_offset: int | None = Non
     return log.read(offset, max_bytes, max_offset=limit, min_one_message=minimum)
 
 
+def test_read_that_may_have_nothing_does_not_look(world: LogWorld):
+    """At the end of what is wanted, or where not a byte is."""
+    world.append(b"a", b"b")
+    world.append(b"c")
+    log, calls = world.log(), []
+    world.disk.on_call = lambda name, path: calls.append(name)
+    found = [
+        read(log, 2, max_offset=2),
+        read(log, 3),
+        read(log, 2, max_offset=1),
+        read(log, 0, max_bytes=0, minimum=False),
+        read(log, 0, max_bytes=-1, minimum=False),
+    ]
+
+    assert [(each.records, each.is_cut) for each in found] == [(None, False)] * 5
+    assert [each.fetch_offset for each in found] == [2, 3, 2, 0, 0]
+    assert calls == []
+    assert read(log, 0, max_bytes=0).records is not None
+
+
 # -- appending
 
 

@@ -65,6 +65,7 @@ def test_woken_wait_leaves_no_timer():
         assert ended == [0]
         throttler.change(1e308)
         await task
+        assert runtime.scheduler.loop.next_due_ms() is None
 
     runtime.scheduler.run(main())
     assert ended == [0, 1]

@@ -39,6 +39,22 @@ def test_offset_is_that_of_the_scenario(reset, asked, offset, is_elsewhere):
     assert len(notes) == is_elsewhere
 
 
+@pytest.mark.parametrize(
+    ("shift", "note"),
+    [
+        (61, "new offset 101 is higher than latest offset of partition t-0; it is set to 100"),
+        (-41, "new offset -1 is lower than earliest offset of partition t-0; it is set to 0"),
+    ],
+)
+def test_note_says_on_which_side_of_the_log_an_offset_was(shift, note):
+    """And where the group goes instead."""
+    notes: list[str] = []
+    found = {timestamp: LOG[timestamp] for timestamp in ENDS}
+    new_offsets("g", OffsetReset(S.SHIFT, shift), found, {T0: 40}, notes.append)
+
+    assert notes == [note]
+
+
 def test_group_without_an_offset_has_none_to_be_shifted():
     """It is at the end of the log, where it would begin."""
     with pytest.raises(ValueError, match="cannot shift the offset of t-0: group 'g' has none"):

@@ -239,6 +239,23 @@ def test_time_to_sync_ends_when_nobody_is_waited_for(world, ends):
     assert world.group().sync_timer is None
 
 
+def test_time_to_sync_takes_nobody_out_of_the_next_rebalance(world):
+    """Who has not synced by the end of it has as long to join as all others."""
+    leader, follower, generation = completing_group(world)
+    world.sync(leader, generation, {leader: b"1", follower: b"2"})
+    for _ in range(REBALANCE_MS // 5_000 - 1):
+        world.advance(5_000)
+        world.heartbeat(leader, generation)
+        world.heartbeat(follower, generation)
+    world.join(leader)
+    for _ in range(2):
+        world.advance(5_000)
+        assert world.heartbeat(follower, generation) is REBALANCE
+
+    assert world.state is PREPARING
+    assert set(world.group().members) == {leader, follower}
+
+
 def test_time_to_sync_ends_by_itself(world):
     """Once, and members that have not used it are gone."""
     leader, follower, generation = completing_group(world)

@@ -53,6 +53,7 @@ def test_described_transaction_has_all_that_is_known(broker):
         ({"producer_id_filters": [1, 100]}, True),
         ({"producer_id_filters": [1]}, False),
         ({"duration_filter": 4_000}, True),
+        ({"duration_filter": 5_000}, False),
         ({"duration_filter": 6_000}, False),
         ({"transactional_id_pattern": "[xy]"}, True),
         ({"transactional_id_pattern": ""}, True),
@@ -89,6 +90,8 @@ def test_transaction_that_has_ended_has_no_duration(broker):
     broker.runtime.advance(5_000)
 
     assert listed(broker) == [("x", 100, "CompleteCommit")]
+    assert listed(broker, duration_filter=-1) == listed(broker)
+    assert listed(broker, duration_filter=0) == []
     assert listed(broker, duration_filter=1_000) == []
 
 

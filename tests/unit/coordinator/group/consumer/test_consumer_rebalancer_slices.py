@@ -54,6 +54,23 @@ def test_member_that_is_taken_out_between_two_slices_is_told(world):
     assert not group.members
 
 
+def test_what_others_store_between_two_slices_is_not_written_over(world):
+    """The records of before the pause are not written once more behind it."""
+    begin_join(world, "b")
+    world.advance(1)
+    answer = begin_join(world, "a")
+    group = world.consumers
+    rebalancer = world.coordinator.consumer_rebalancer
+    rebalancer.take_out(group, [group.members["b"]], "a test", lambda error: None)
+    world.advance(1)
+
+    assert answer.error is ErrorCode.NONE
+    assert world.coordinator.manager.differences(0) == []
+    world.reload()
+    assert world.consumers.group_epoch == group.group_epoch
+    assert list(world.consumers.members) == ["a"]
+
+
 def test_coordinator_that_ends_between_two_slices_sends_members_elsewhere(world):
     """Another one has the group."""
     answer = begin_join(world, "a")

@@ -525,6 +525,8 @@ def test_change_that_is_not_in_the_log_is_made_up_for(world, direction):
     assert world.state is PREPARING
     world.log.error = ErrorCode.NONE
     complete_generation(world, [a])
+    left = [decode_key(key) for key, value in dict(world.log.records()).items() if value]
+    assert [type(key).__name__ for key in left] == ["GroupMetadataKey"]
     world.reload()
     assert world.state is STABLE
 
