@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from itertools import count
 
 import pytest
@@ -338,6 +339,30 @@ def test_transactional_call_that_was_cancelled_can_be_made_again(producer_of, wo
         if not virtual.scheduler.run(use(number)):
             break
     assert number > 0
+
+
+def test_end_that_fails_when_nobody_waits_for_it_is_no_stray_error(producer_of, virtual, caplog):
+    """The call after it meets the same; asyncio would log it as one that was never retrieved."""
+
+    async def use() -> None:
+        async with producer_of(transactional_id="desk") as producer:
+
+            async def fail() -> None:
+                await pause(virtual.scheduler, 10)
+                raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+
+            waiting = asyncio.create_task(producer._end_with(fail()))
+            await pause(virtual.scheduler, 1)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            await pause(virtual.scheduler, 100)
+            producer._ending = None
+
+    virtual.scheduler.run(use())
+    gc.collect()
+
+    assert "never retrieved" not in caplog.text
 
 
 def test_send_that_was_cancelled_is_not_sent(producer_of, world, virtual):
