@@ -67,7 +67,6 @@ class ClassicMembers(MemberRequests[ConsumerGroup]):
 
     def _join(self, group: ConsumerGroup, attempt: JoinAttempt) -> Work[None]:
         self._find_place(group, attempt)
-        check_protocols(group, attempt)
         if attempt.is_new and attempt.needs_member_id:
             attempt.refuse(ErrorCode.MEMBER_ID_REQUIRED, self._rebalancer.new_member_id())
             return
@@ -104,6 +103,7 @@ class ClassicMembers(MemberRequests[ConsumerGroup]):
         known = find_rejoining(group, attempt)
         if known is None:
             self._rebalancer.check_room(len(group.members))
+        check_protocols(group, attempt)
         return known
 
     def _take_in(
@@ -158,7 +158,8 @@ class ClassicMembers(MemberRequests[ConsumerGroup]):
         metadata = member.details.classic.protocols[0].metadata
         work = write_assignment(member.current.assigned, metadata, self._topics)
         assignment = yield from self._rebalancer.in_slices(GroupChanges(group), work, member)
-        check_sync(group, member, request)  # it may have joined again in a pause
+        find_classic(group, request.member_id, request.group_instance_id)
+        check_sync(group, member, request)  # it may have joined again in a pause, as either kind
         answer = SyncGroupResponse(
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,

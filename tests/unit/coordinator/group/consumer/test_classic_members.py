@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
-from consumer_group_world import ClassicPeer, ConsumerWorld, Peer
+from consumer_group_world import ClassicPeer, ConsumerWorld, Peer, embedded
 
 from ottla.config.config_type import INT_MAX
 from ottla.coordinator.group.consumer import consumer_group_records
@@ -280,6 +280,40 @@ def test_place_that_is_taken_while_a_subscription_is_read_is_taken(monkeypatch):
         ErrorCode.GROUP_MAX_SIZE_REACHED,
     ]
     assert len(world.consumers.members) == 3
+
+
+@pytest.mark.usefixtures("core_source")
+@pytest.mark.parametrize(("others", "is_let_in"), [("range", True), ("sticky", False)])
+def test_members_that_join_in_slices_have_a_protocol_in_common(monkeypatch, others, is_let_in):
+    """Of two that come at once, with very many topics, the later one must agree with the first."""
+    world = ConsumerWorld({"t": 4})
+    world.join(Peer("c"))
+    monkeypatch.setattr(consumer_group_records, "PARTS_IN_A_SLICE", 1)
+    owned = frozenset({("t", 0)})
+    replies = [
+        ClassicPeer(world, False, owned=owned).join(protocols=((name, embedded(("t",), owned, 1)),))
+        for name in ("range", others)
+    ]
+    assert [reply.is_open for reply in replies] == [True, True]
+    world.advance(1)
+
+    refused = ErrorCode.NONE if is_let_in else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert sorted(reply.error for reply in replies) == sorted([ErrorCode.NONE, refused])
+
+
+@pytest.mark.usefixtures("core_source")
+def test_member_that_changes_its_protocol_while_it_is_told_has_nothing_more_to_hear(monkeypatch):
+    """It has restarted with the other one, under its id."""
+    world = ConsumerWorld({"t": 4})
+    _, peer = mixed(world)
+    monkeypatch.setattr(consumer_group_records, "PARTS_IN_A_SLICE", 1)
+    reply = peer.sync()
+    assert reply.is_open
+    member = world.consumers.members[peer.member_id]
+    member.details = member.details._replace(classic=None)
+    world.advance(1)
+
+    assert reply.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_partition_that_a_member_says_it_has_is_nobody_elses():
