@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, LocalProtocolError
 from ottla.protocol.leader_and_isr import LeaderAndIsrRequest, StopReplicaRequest
 from ottla.protocol.message import Response
 from ottla.protocol.update_metadata import UpdateMetadataRequest
@@ -82,16 +82,15 @@ class BrokerSender:
             request, on_response = self._queue[0]
             try:
                 response = await self._ask(request)
-            except (KafkaError, OSError) as error:
-                failures += 1
-                if failures == 1:
-                    logger.info(
-                        "%s to %s: %s", type(request).__name__, self._connection.node, error
-                    )
-                await pause(self._runtime.scheduler, self._backoff.delay_ms(failures))
-                continue
-            except Exception:
+            except Exception as error:
                 name, node = type(request).__name__, self._connection.node
+                is_ours = isinstance(error, LocalProtocolError)
+                if isinstance(error, KafkaError | OSError) and not is_ours:
+                    failures += 1
+                    if failures == 1:
+                        logger.info("%s to %s: %s", name, node, error)
+                    await pause(self._runtime.scheduler, self._backoff.delay_ms(failures))
+                    continue
                 logger.exception("%s to %s is left out: it cannot be sent", name, node)
                 error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
                 response = type(request).response_class(error_code=error_code)

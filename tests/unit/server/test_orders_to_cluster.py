@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from cluster_world import PORT, Peer
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, LocalProtocolError
 from ottla.protocol.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.protocol.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -288,7 +288,9 @@ def test_refusal_of_a_deletion_is_one_of_each_replica(cluster_world, orders, err
     assert answers == [{T0: error, t1: error}]
 
 
-@pytest.mark.parametrize("error", [struct.error("planted"), ValueError("planted")])
+@pytest.mark.parametrize(
+    "error", [struct.error("planted"), ValueError("planted"), LocalProtocolError("planted")]
+)
 def test_request_that_cannot_be_sent_holds_up_none_behind_it(
     cluster_world, orders, monkeypatch, caplog, error
 ):
@@ -312,6 +314,23 @@ def test_request_that_cannot_be_sent_holds_up_none_behind_it(
     assert answers[0] == {T0: ErrorCode.UNKNOWN_SERVER_ERROR}
     assert len(answers) == 2
     assert "StopReplicaRequest to " in caplog.text
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_update_that_cannot_be_encoded_holds_up_none_behind_it(slow, orders, is_long):
+    """A registration in ZooKeeper may have a text that has no bytes."""
+    answers = []
+    for broker_id in (2, 3):
+        orders.add_broker(slow.broker(broker_id))
+    update = long_update("t", 50 if is_long else 0)
+    update = update._replace(brokers=[slow.broker(2)._replace(rack="\ud800")])
+    orders.update_metadata(5, [2, 3], update)
+    for broker_id in (2, 3):
+        orders.leader_and_isr(5, broker_id, [STATE], [], answers.append)
+    slow.advance(200)
+
+    assert len(answers) == 2
+    assert [type(body) for _, body in slow.asked] == [LeaderAndIsrRequest] * 2
 
 
 def test_answer_that_cannot_be_used_holds_up_none_behind_it(cluster_world, orders, caplog):
