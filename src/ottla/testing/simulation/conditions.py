@@ -25,6 +25,8 @@ class Conditions(NamedTuple):
     is_retained: bool = False
     """Whether records go for the size of their log."""
     edges: Edges | None = None
+    has_small_slices: bool = False
+    """Whether long work pauses at every second element, and turns of a loop may take time."""
 
     @classmethod
     def drawn(cls, seed: int, may_retain: bool) -> Conditions:
@@ -46,7 +48,12 @@ class Conditions(NamedTuple):
         kinds = tuple(kind for kind in KINDS if not (is_compacted and kind == CLOCKS))
         edges = Edges.drawn(chance) if chance.random() < SHARE_AT_EDGES else None
         return cls(
-            settings, (*kinds, *MORE_KINDS), calls_per_fault, is_retained and may_retain, edges
+            settings,
+            (*kinds, *MORE_KINDS),
+            calls_per_fault,
+            is_retained and may_retain,
+            edges,
+            chance.random() < SHARE_WITH_SMALL_SLICES,
         )
 
 
@@ -54,6 +61,7 @@ CALLS_PER_FAULT: Final = (1_500, 5_000, 20_000)
 """How seldom a call of a disk fails, besides the faults of the nemesis."""
 
 SHARE_AT_EDGES: Final = 0.4
+SHARE_WITH_SMALL_SLICES: Final = 0.4
 
 TINY: Final[Settings] = {
     "log.segment.bytes": 500,

@@ -29,6 +29,7 @@ from ottla.testing.simulation.invariants import (
 )
 from ottla.testing.simulation.nemesis import Nemesis
 from ottla.testing.simulation.replay import check_coordinators
+from ottla.testing.simulation.small_slices import small_slices
 from ottla.testing.simulation.workload import EndReader, Reader, SimulatedClient, TopicMaker, Writer
 from ottla.testing.simulation.world import World
 from ottla.testing.virtual_loop import TimelessError
@@ -82,6 +83,8 @@ class Story:
         # Without a flush per batch, a cluster that loses power may lose records: no violation.
         flushes = self.may_flush_each_batch and self.world.random.random() < 0.5
         self.conditions = Conditions.drawn(seed, self.may_retain)
+        if self.conditions.has_small_slices:
+            self.world.turns = random.Random(f"turns {seed}")
         settings = {**self.conditions.settings, **self.settings}
         if flushes:
             settings["log.flush.interval.messages"] = 1
@@ -115,7 +118,10 @@ class Story:
         """Run to the end, or to the first violation."""
         self.world.after_step = self._look
         try:
-            with near_ends() if self.conditions.edges else nullcontext():
+            with (
+                near_ends() if self.conditions.edges else nullcontext(),
+                small_slices() if self.conditions.has_small_slices else nullcontext(),
+            ):
                 self._tell()
         except TimelessError as error:
             self.history.violations.append(f"{self.world.now_ms} ms: {error}")

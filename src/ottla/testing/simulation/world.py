@@ -20,11 +20,13 @@ from ottla.testing.memory_disk import MemoryDisk
 from ottla.testing.runtime import run_job
 from ottla.testing.simulation.agenda import Agenda, AgendaLoop
 from ottla.testing.simulation.network import ProcessNetwork, SimulatedNetwork
-from ottla.testing.virtual_loop import MockClock
+from ottla.testing.virtual_loop import MAX_STEPS_WITHOUT_TIME, MockClock
 
 T = TypeVar("T")
 
 MAX_JOB_MS = 20
+SHARE_OF_LONG_TURNS: Final = 0.1
+MAX_TURN_MS: Final = 3
 CLOSING_ROUNDS: Final = 20
 CLOSING_ROUND_MS: Final = 60_000
 
@@ -46,6 +48,8 @@ class World:
         self.network = SimulatedNetwork(self.clock, self.loop, self.random)
         self.processes: list[SimulatedProcess] = []
         self.step_count = 0
+        self.turns: random.Random | None = None
+        """Says how long turns of the loops of processes take; without it, no time."""
         self.after_step: Callable[[], object] = lambda: None
 
     def add(self, process: SimulatedProcess) -> None:
@@ -86,6 +90,7 @@ class World:
         self.loop.sleep()  # no event of the world starts anything
         try:
             for process in self.processes:
+                process.loop.turns = None
                 process.network.close_all()
                 process.loop.wake_up()
             for _ in range(CLOSING_ROUNDS):
@@ -145,6 +150,7 @@ class ProcessLoop(AgendaLoop):
 
     def __init__(self, clock: MockClock, agenda: Agenda) -> None:
         super().__init__(clock, agenda)
+        self.turns: random.Random | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def create_task(
@@ -158,6 +164,22 @@ class ProcessLoop(AgendaLoop):
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
         return task
+
+    def _run_ready_handles(self) -> None:
+        """Run all that is ready; where turns take time, other processes may come between two."""
+        if self.turns is None:
+            super()._run_ready_handles()
+            return
+        for _ in range(MAX_STEPS_WITHOUT_TIME):
+            for _ in range(len(self._ready)):
+                handle = self._ready.popleft()
+                if not handle._cancelled:
+                    handle._run()
+            if not self._ready:
+                return
+            if self.turns.random() < SHARE_OF_LONG_TURNS:
+                self.add_timer(self.turns.randint(1, MAX_TURN_MS), lambda: None)
+                return
 
     @property
     def has_tasks(self) -> bool:
@@ -250,6 +272,7 @@ class SimulatedProcess:
         self.is_told_to_stop = False
         """Whether its program is to come to an end, when it next looks (SIGTERM)."""
         self.loop = loop or ProcessLoop.over(world.clock, world.agenda)
+        self.loop.turns = world.turns
         self.clock = WallClock(world.clock)
         self.disk.now_ms = self.clock.now_ms
         self.scheduler = ProcessScheduler(self.loop, self.clock)
