@@ -31,6 +31,8 @@ def _decode(what: str, data: bytes) -> dict[str, Any]:
     """The JSON object of a node; it is checked, because other programs may write the registry."""
     try:
         values = json.loads(data)
+        if b"\\u" in data:
+            _encode(values=values)  # half of a surrogate pair: no order to a broker could have it
     except ValueError:
         values = None
     if not isinstance(values, dict):

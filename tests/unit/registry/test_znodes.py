@@ -172,7 +172,15 @@ def test_unreadable_node_is_named(decode, data):
         decode(data)
 
 
-@pytest.mark.parametrize("data", [b"[]", b'{"endpoints":5}', b'{"port":"x"}'])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[]",
+        b'{"endpoints":5}',
+        b'{"port":"x"}',
+        BROKER_V5.replace(b"localhost", rb"\ud800"),
+    ],
+)
 def test_unreadable_broker_is_named(data):
     """The broker's node has defaults for most of its keys, but not for nonsense."""
     with pytest.raises(KafkaError, match="broker 3 is not readable"):
