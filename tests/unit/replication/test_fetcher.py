@@ -394,7 +394,7 @@ def test_answer_for_another_end_than_the_log_has_by_now_is_not_taken(world):
 
 
 def test_follower_that_is_given_up_while_it_copies_takes_nothing_else_from_the_answer(
-    world, monkeypatch
+    world, monkeypatch, core_source
 ):
     """Its log is led here by then, or copied from somebody else."""
     append, given_up = FollowerPartition.append, []
