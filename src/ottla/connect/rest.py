@@ -24,6 +24,7 @@ from ottla.config.connect_config import WorkerConfig, parse_listener
 from ottla.config.ssl_config import ListenerSslSettings, SslSettings, given_settings
 from ottla.connect.connect_metrics import worker_registry
 from ottla.connect.connect_protocol import ALGORITHM, SIGNATURE, check_signature
+from ottla.connect.data import shown
 from ottla.connect.distributed_herder import DistributedHerder, NotLeaderError, path_of
 from ottla.connect.herder import Herder, is_level
 from ottla.connect.plugin_thread import INITIAL_STATES, TargetState
@@ -46,7 +47,7 @@ COMMIT: Final = "unknown"
 JSON_TYPE: Final = "application/json"
 SHARED_METHODS: Final = "GET,POST,HEAD"
 SHARED_HEADERS: Final = "X-Requested-With,Content-Type,Accept,Origin"
-ECHOED: Final = 200
+LONGEST_LOGGER: Final = 200
 WORKER: Final = "worker"
 CLUSTER: Final = "cluster"
 
@@ -282,9 +283,7 @@ class RestServer:
             raise refusal(400, "connector name must not be empty")
         state = body.get("initial_state")
         if state is not None and (not isinstance(state, str) or state not in INITIAL_STATES):
-            raise refusal(
-                400, f"initial_state={beginning(state)}: must be {', '.join(INITIAL_STATES)}"
-            )
+            raise refusal(400, f"initial_state={shown(state)}: must be {', '.join(INITIAL_STATES)}")
         target = INITIAL_STATES.get(state or "")
         _, info = await self._herder.put_config(name, config, may_replace=False, target=target)
         headers = {"Location": f"/{path_of(name)}"}
@@ -372,7 +371,7 @@ class RestServer:
         pairs = []
         for each in wanted:
             if not isinstance(each, dict) or not isinstance(each.get("partition"), dict):
-                raise refusal(400, f"{beginning(each)}: must have a partition and an offset")
+                raise refusal(400, f"{shown(each)}: must have a partition and an offset")
             pairs.append((each["partition"], each.get("offset")))
         message = await self._herder.alter_offsets(_name(request), pairs)
         return web.json_response({"message": message})
@@ -406,8 +405,8 @@ class RestServer:
     async def _put_logger(self, request: web.Request) -> web.Response:
         """Set a level of this worker, or with scope=cluster of the whole group (KIP-976)."""
         name = request.match_info["logger"]
-        if len(name) > ECHOED or not name.isprintable():
-            raise refusal(400, f"{beginning(name)}: no name of a logger")  # it would be kept
+        if len(name) > LONGEST_LOGGER or not name.isprintable():
+            raise refusal(400, f"{shown(name)}: no name of a logger")  # it would be kept
         level = (await _mapping(request)).get("level")
         if level is None:
             raise refusal(400, "Desired 'level' parameter was not specified in request.")
@@ -517,11 +516,6 @@ def _parsed(data: bytes, kind: type) -> Any:
     if not isinstance(body, kind):
         raise refusal(400, f"the body must be a JSON {'object' if kind is dict else 'list'}")
     return body
-
-
-def beginning(value: object) -> str:
-    """So much of a value that its sender knows it again."""
-    return repr(value)[:ECHOED]
 
 
 def _properties(body: object, place: str = "the body") -> dict[str, str]:
