@@ -239,7 +239,9 @@ def cpu_ms(work: Callable[[], None]) -> float:
 
 def memory_of(work: Callable[[], Any]) -> int:
     """The most bytes that it holds at a time."""
-    tracemalloc.reset_peak()
-    before, _ = tracemalloc.get_traced_memory()
-    work()
-    return tracemalloc.get_traced_memory()[1] - before
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

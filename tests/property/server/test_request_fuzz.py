@@ -6,7 +6,6 @@ The long run, with the clock of the processor, is in tests/soak.
 from __future__ import annotations
 
 import asyncio
-import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -82,14 +81,10 @@ def test_no_request_takes_more_memory_than_it_may(broker, sizes, count):
     watch = Watch(broker)
     frames = [fuzzer.frame() for _ in range(count)]
     too_much = []
-    tracemalloc.start()
-    try:
-        for frame, what in frames:
-            most = memory_of(lambda frame=frame: watch.send(frame, EVE))
-            if most > MEMORY_FACTOR * len(frame) + MEMORY_BYTES:
-                too_much.append(f"{what}: {most} bytes")
-    finally:
-        tracemalloc.stop()
+    for frame, what in frames:
+        most = memory_of(lambda frame=frame: watch.send(frame, EVE))
+        if most > MEMORY_FACTOR * len(frame) + MEMORY_BYTES:
+            too_much.append(f"{what}: {most} bytes")
 
     assert too_much == []
 
@@ -114,11 +109,7 @@ def test_very_many_small_elements_take_no_more_memory_than_they_may(
     """Markers in an element of 17 bytes were answered out of 80 MB."""
     watch, frame = Watch(broker), encode_request(version, 1, "c", request_)[4:]
     watch.send(frame, principal)  # codecs are made
-    tracemalloc.start()
-    try:
-        most = memory_of(lambda: watch.send(frame, principal))
-    finally:
-        tracemalloc.stop()
+    most = memory_of(lambda: watch.send(frame, principal))
 
     assert most <= MEMORY_FACTOR * len(frame) + MEMORY_BYTES
 
