@@ -88,6 +88,9 @@ class FollowedTls(Generic[S]):
     """One side of TLS, which follows its files.
 
     Invariant: `stores` were read whole and fit together; unusable files change nothing.
+
+    Those that were refused are read again at each look, whether or not they change: a certificate
+    begins to hold, permissions are given, a process has a descriptor again.
     """
 
     def __init__(self, what: str, settings: S, read: Callable[[S], TlsStores]) -> None:
@@ -99,6 +102,8 @@ class FollowedTls(Generic[S]):
         """How often changed files could not be used."""
 
         self._read = read
+        self._wanted = settings
+        self._refusal = ""
         self._seen = fingerprint(settings)
         self.stores = read(settings)
 
@@ -108,9 +113,9 @@ class FollowedTls(Generic[S]):
         return self.stores.context
 
     def read_changed(self) -> StoreReading[S] | None:
-        """Read the files if they have changed; for a thread of the background."""
-        settings, seen = self.settings, fingerprint(self.settings)
-        if seen == self._seen:
+        """Read the files if they have changed or were refused; for a thread of the background."""
+        settings, seen = self._wanted, fingerprint(self._wanted)
+        if seen == self._seen and not self._refusal:
             return None
         try:
             stores = self._read(settings)
@@ -121,27 +126,34 @@ class FollowedTls(Generic[S]):
 
     def take(self, reading: StoreReading[S]) -> None:
         """Use new stores, or log why they cannot be used, once for each change of the files."""
-        if reading.settings is not self.settings or reading.seen == self._seen:
+        is_known = reading.seen == self._seen
+        if reading.settings is not self._wanted or (is_known and not self._refusal):
             return
-        self._seen = reading.seen
         error = reading.error
         if reading.stores is not None:
             try:
                 self.check(reading.settings, reading.stores)
             except ConfigError as refusal:
                 error = refusal.message
-        if error or reading.stores is None:
-            self.rejected_count += 1
+        if reading.stores is not None and not error:
+            self._use(reading)
+        elif not is_known or error != self._refusal:
+            self.refuse(reading.settings, reading.seen, error)
             logger.error("%s: changed files are not used, the old ones stay: %s", self.what, error)
-        else:
-            self._use(reading.settings, reading.stores)
+
+    def refuse(self, settings: S, seen: Fingerprint, reason: str) -> None:
+        """Keep the stores in use, and look at these again later."""
+        self.rejected_count += 1
+        self._wanted, self._seen, self._refusal = settings, seen, reason
 
     def check(self, settings: S, stores: TlsStores) -> None:
         """ConfigError where these stores may not take the place of those in use."""
 
-    def _use(self, settings: S, stores: TlsStores) -> None:
-        self.settings, self.stores = settings, stores
-        own = stores.certificate
+    def _use(self, reading: StoreReading[S]) -> None:
+        assert reading.stores is not None
+        self.settings = self._wanted = reading.settings
+        self.stores, self._seen, self._refusal = reading.stores, reading.seen, ""
+        own = self.stores.certificate
         about = f": {own.subject}, until {_day(own.not_after_ms)}" if own is not None else ""
         logger.info("%s: new connections have the changed certificates%s", self.what, about)
 
@@ -219,14 +231,14 @@ class ListenerTls(FollowedTls[ListenerSslSettings]):
 
     def change(self, reading: StoreReading[ListenerSslSettings]) -> None:
         """Use the stores that `try_settings` has read."""
-        assert reading.stores is not None
-        self._seen = reading.seen
-        self._use(reading.settings, reading.stores)
+        self._use(reading)
 
     def check(self, settings: ListenerSslSettings, stores: TlsStores) -> None:
         """A certificate keeps its name and its hosts, and brokers must trust each other (KIP-226).
 
-        `ssl.allow.dn.changes` and `ssl.allow.san.changes` lift the first two.
+        `ssl.allow.dn.changes` and `ssl.allow.san.changes` lift the first two. Once the stores in
+        use do not trust themselves, as they have expired, no broker can connect with them: only the
+        new ones must.
         """
         before, after = self.stores.certificate, stores.certificate
         if before is not None and after is not None:
@@ -243,9 +255,17 @@ class ListenerTls(FollowedTls[ListenerSslSettings]):
                 )
         if has_trust_store(self.settings) != has_trust_store(settings):
             raise ConfigError("a trust store cannot be added or removed while the broker runs")
-        for server, client in ((self.stores, stores), (stores, self.stores)):
-            if server.trial is not None and client.trial is not None:
-                _try_handshake(server.context, client.trial)
+        if stores.trial is None:
+            return
+        in_use = stores if distrust(self.stores, self.stores) else self.stores
+        if reason := distrust(in_use, stores) or distrust(stores, in_use):
+            raise ConfigError(
+                f"the certificates in use and the changed ones do not trust each other ({reason}), "
+                "as those of brokers must; the trust store must hold the old authority and the "
+                "new one first"
+                if in_use is not stores
+                else f"the changed certificates do not trust themselves ({reason})"
+            )
 
     def days_left(self, now_ms: int) -> float:
         """How long the certificate holds, in days; negative once it has expired."""
@@ -345,11 +365,12 @@ class BrokerTls:
         for name, listener in self.listeners.items():
             if name not in names:  # it is about to be removed
                 continue
+            settings = config.ssl_of(name)
             try:
-                listener.change(listener.try_settings(config.ssl_of(name), keeps_rules))
+                listener.change(listener.try_settings(settings, keeps_rules))
             except ConfigError as error:
-                listener.rejected_count += 1
-                logger.error("%s: settings have no effect: %s", listener.what, error.message)
+                listener.refuse(settings, fingerprint(settings), error.message)
+                logger.error("%s: settings have no effect yet: %s", listener.what, error.message)
 
     def _look(self, runtime: Runtime) -> None:
         for listener in self.listeners.values():
@@ -411,12 +432,14 @@ def has_trust_store(settings: SslSettings) -> bool:
     return named != (None, None)
 
 
-def _try_handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
-    """ConfigError unless the two sides trust each other, as the brokers of a cluster must."""
+def distrust(server: TlsStores, client: TlsStores) -> str:
+    """The reason why the two sides do not trust each other; empty where they do, or have no TLS."""
+    if server.trial is None or client.trial is None:
+        return ""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     sides = [
-        server.wrap_bio(to_server, to_client, server_side=True),
-        client.wrap_bio(to_client, to_server),
+        server.context.wrap_bio(to_server, to_client, server_side=True),
+        client.trial.wrap_bio(to_client, to_server),
     ]
     try:
         # Enough messages for any handshake; the sides that are done have nothing to say.
@@ -426,11 +449,8 @@ def _try_handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
             except ssl.SSLWantReadError:
                 pass
     except ssl.SSLError as error:
-        raise ConfigError(
-            "the certificates in use and the changed ones do not trust each other "
-            f"({getattr(error, 'verify_message', '') or error.reason}), as those of brokers must; "
-            "the trust store must hold the old authority and the new one first"
-        ) from None
+        return getattr(error, "verify_message", "") or error.reason
+    return ""
 
 
 def _day(moment_ms: int) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -23,7 +26,7 @@ from ottla.errors import ConfigError
 from ottla.network.tls_context import LOOK_MS, BrokerTls, ClientTls, client_context
 from ottla.security.principal import ANONYMOUS
 from ottla.security.ssl_principal_mapper import NoMatchingRuleError
-from ottla.testing import mock_runtime
+from ottla.testing import mock_runtime, wait_until
 
 BROKER = {
     "common_name": "broker",
@@ -37,11 +40,13 @@ DAY_MS = 24 * 3600 * 1000
 class Operator:
     """Somebody who changes the files of a broker that listens by SSL, on virtual time."""
 
-    def __init__(self, folder: Path, **settings: str) -> None:
+    def __init__(
+        self, folder: Path, dates: dict[str, datetime] | None = None, **settings: str
+    ) -> None:
         self.store, self.trust = folder / "broker.pem", folder / "trusted.pem"
         self.ca = trustme.CA()
         self.trusted = [self.ca]
-        self.issue()
+        self.issue(dates=dates)
         self.trust_them(self.ca)
         self.config = BrokerConfig.parse(
             {
@@ -55,14 +60,21 @@ class Operator:
         self.tls = BrokerTls(self.config)
         self.listener = self.tls.listeners["SSL"]
 
-    def pem(self, *hosts: str, ca: trustme.CA | None = None, **names: str) -> bytes:
-        issued = (ca or self.ca).issue_cert(*hosts or ("localhost",), **(BROKER | names))
+    def pem(
+        self,
+        *hosts: str,
+        ca: trustme.CA | None = None,
+        dates: dict[str, datetime] | None = None,
+        **names: str,
+    ) -> bytes:
+        names = BROKER | names
+        issued = (ca or self.ca).issue_cert(*hosts or ("localhost",), **names, **(dates or {}))
         return issued.private_key_and_cert_chain_pem.bytes()
 
-    def issue(self, *hosts: str, ca: trustme.CA | None = None, **names: str) -> None:
+    def issue(self, *hosts: str, **wanted: Any) -> None:
         """Put a new certificate in the place of the old one, as a tool does: by a rename."""
         new = self.store.with_suffix(".new")
-        new.write_bytes(self.pem(*hosts, ca=ca, **names))
+        new.write_bytes(self.pem(*hosts, **wanted))
         new.rename(self.store)
 
     def trust_them(self, *authorities: trustme.CA) -> None:
@@ -261,6 +273,124 @@ def test_brokers_keep_trusting_each_other(tmp_path, caplog):
     operator.shown(new)
     assert len(operator.listener.stores.outgoing.get_ca_certs()) == 1
     assert operator.listener.rejected_count == 1
+
+
+HOUR = timedelta(hours=1)
+
+
+def dated(before: timedelta, after: timedelta) -> dict[str, datetime]:
+    """When a certificate begins and ceases to hold."""
+    now = datetime.now(UTC)
+    return {"not_before": now + before, "not_after": now + after}
+
+
+@pytest.mark.parametrize("is_authority_new", [False, True])
+@pytest.mark.parametrize("client_auth", ["none", "required"])
+def test_certificates_that_have_expired_are_replaced(
+    tmp_path, caplog, client_auth, is_authority_new
+):
+    """No broker can connect with them any more, so that they are no measure of the new ones."""
+    operator = Operator(
+        tmp_path,
+        dated(-2 * HOUR, -HOUR),
+        zookeeper_connect="here:2181",
+        security_inter_broker_protocol="SSL",
+        ssl_client_auth=client_auth,
+    )
+    operator.tls.start(operator.runtime)
+    operator.issue(ca=trustme.CA())
+    operator.wait()
+    assert "the changed certificates do not trust themselves" in errors(caplog)[-1]
+    authority = trustme.CA() if is_authority_new else operator.ca
+    operator.trust_them(authority)
+    operator.issue(ca=authority)
+    operator.wait()
+
+    agree(operator.listener.context, operator.listener.stores.outgoing)
+    assert operator.listener.rejected_count == 1
+
+
+@pytest.mark.parametrize("listens_for", ["brokers", "clients"])
+@pytest.mark.parametrize("refused", ["no descriptor", "no permission", "clock"])
+def test_files_that_were_refused_are_looked_at_again(
+    tmp_path, caplog, monkeypatch, refused, listens_for
+):
+    """What is in the way may pass without a change of the files; it is logged once."""
+    brokers = {"zookeeper_connect": "here:2181", "security_inter_broker_protocol": "SSL"}
+    operator = Operator(tmp_path, **(brokers if listens_for == "brokers" else {}))
+    operator.tls.start(operator.runtime)
+    before, read = operator.shown(), operator.listener._read
+    reasons = {
+        "no descriptor": OSError(errno.EMFILE, "Too many open files"),
+        "no permission": OSError(errno.EACCES, "Permission denied"),
+        "clock": ssl.SSLError("certificate is not yet valid"),
+    }
+
+    def refuse(settings):
+        raise ConfigError(str(reasons[refused]))
+
+    monkeypatch.setattr(operator.listener, "_read", refuse)
+    operator.issue()
+    for _ in range(3):
+        operator.wait()
+    assert operator.shown() == before
+    assert operator.listener.rejected_count == len(errors(caplog)) == 1
+
+    monkeypatch.setattr(operator.listener, "_read", read)
+    operator.wait()
+    assert operator.shown() != before
+    assert operator.listener.rejected_count == 1
+
+
+def test_settings_that_had_no_effect_have_it_once_the_files_are_there(operator, tmp_path, caplog):
+    """One of many brokers may lack them when the setting is changed for all."""
+    before = operator.shown()
+    changed = operator.config.with_listener_settings(
+        {"listener.name.ssl.ssl.keystore.location": str(tmp_path / "next.pem")}
+    )
+    operator.tls.update(changed)
+    operator.wait()
+    assert "settings have no effect yet" in errors(caplog)[0]
+    assert operator.shown() == before
+    (tmp_path / "next.pem").write_bytes(operator.pem())
+    operator.wait()
+
+    assert operator.shown() != before
+    assert operator.listener.rejected_count == len(errors(caplog)) == 1
+
+
+def test_settings_that_had_no_effect_may_be_taken_back(operator, tmp_path):
+    """Then files that come to be in their place are not looked at."""
+    before = operator.shown()
+    operator.tls.update(
+        operator.config.with_listener_settings(
+            {"listener.name.ssl.ssl.keystore.location": str(tmp_path / "next.pem")}
+        )
+    )
+    operator.tls.update(operator.config)
+    (tmp_path / "next.pem").write_bytes(operator.pem())
+    operator.wait()
+
+    assert operator.shown() == before
+
+
+def test_a_certificate_that_does_not_hold_yet_is_shown_once_it_does(tmp_path, monkeypatch):
+    """The clock of the broker may be behind that of the authority."""
+    operator = Operator(
+        tmp_path, zookeeper_connect="here:2181", security_inter_broker_protocol="SSL"
+    )
+    operator.tls.start(operator.runtime)
+    before = operator.shown()
+    soon = datetime.now(UTC) + timedelta(seconds=2)
+    operator.issue(dates={"not_before": soon, "not_after": soon + HOUR})
+    operator.wait()
+    assert operator.shown() == before
+
+    def is_shown() -> bool:
+        operator.wait()
+        return operator.shown() != before
+
+    wait_until(is_shown, "the certificate holds")
 
 
 def test_the_end_of_a_certificate_is_told_ahead(operator, caplog):
