@@ -49,7 +49,7 @@ class Network(Protocol):
         port: int,
         options: StreamOptions = DEFAULT_OPTIONS,
     ) -> tuple[asyncio.BaseTransport, P]:
-        """Open a stream to `host:port`, and put a new protocol on it."""
+        """Open a stream to `host:port`, and put a new protocol on it; OSError if there is none."""
         ...
 
 
@@ -105,9 +105,14 @@ class SocketNetwork:
         options: StreamOptions = DEFAULT_OPTIONS,
     ) -> tuple[asyncio.BaseTransport, P]:
         goodbye_s = None if options.tls is None else TLS_GOODBYE_S
-        transport, protocol = await self._loop.create_connection(
-            protocol_factory, host, port, ssl=options.tls, ssl_shutdown_timeout=goodbye_s
-        )
+        try:
+            transport, protocol = await self._loop.create_connection(
+                protocol_factory, host, port, ssl=options.tls, ssl_shutdown_timeout=goodbye_s
+            )
+        except (ValueError, OverflowError) as error:  # a peer has named it: "" with TLS, port 70000
+            if isinstance(error, OSError):
+                raise  # of a certificate
+            raise OSError(errno.EINVAL, f"not an address to connect to: {error}") from error
         endpoint = transport.get_extra_info("socket")
         if endpoint is not None:
             if options.tls is not None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import ssl
 
 import pytest
 
 from ottla.runtime import SocketNetwork
+from ottla.runtime.network import StreamOptions
 
 
 @pytest.fixture
@@ -61,3 +63,37 @@ def test_receive_buffer_is_set_before_listening(network: SocketNetwork) -> None:
     (listener,) = network.listen("127.0.0.1", 0, backlog=5, receive_buffer_bytes=50_000)
     with listener:
         assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 100_000
+
+
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [
+        ("127.0.0.1", 70000),
+        ("127.0.0.1", -1),
+        ("127.0.0.1", 2**31 - 1),
+        ("127.0.0.1", 2**63),
+        ("a\0b", 9092),
+        ("a" * 70 + ".b", 9092),
+        ("a..b", 9092),
+        ("\ud800", 9092),
+    ],
+)
+@pytest.mark.parametrize("is_secure", [False, True])
+def test_address_that_no_socket_takes_is_an_error_of_the_system(
+    network: SocketNetwork, host: str, port: int, is_secure: bool
+) -> None:
+    """A peer has named it: callers treat it as they treat an address where nobody is."""
+    tls = ssl.create_default_context() if is_secure else None
+    connecting = network.connect(asyncio.Protocol, host, port, StreamOptions(tls=tls))
+
+    with pytest.raises(OSError, match="not an address to connect to"):
+        network._loop.run_until_complete(connecting)
+
+
+def test_empty_host_with_tls_is_an_error_of_the_system(network: SocketNetwork) -> None:
+    """It has no name that a certificate could have."""
+    options = StreamOptions(tls=ssl.create_default_context())
+    (listener,) = network.listen("127.0.0.1", 0, backlog=5)
+    with listener, pytest.raises(OSError, match="not an address to connect to"):
+        connecting = network.connect(asyncio.Protocol, "", listener.getsockname()[1], options)
+        network._loop.run_until_complete(connecting)
