@@ -229,8 +229,8 @@ class NodeConnection:
         timers: list[Timer] = []
 
         def expire() -> None:
-            # The broker reads the request only when it no longer throttles the connection.
-            limit_ms = max(self.throttled_until_ms, sent_ms) + timeout_ms
+            # The broker reads it when it no longer throttles us; as long as for an answer, at most.
+            limit_ms = min(max(self.throttled_until_ms, sent_ms), sent_ms + timeout_ms) + timeout_ms
             if limit_ms > clock.monotonic_ms():
                 timers.append(call_later(limit_ms - clock.monotonic_ms(), expire))
                 return
@@ -263,8 +263,7 @@ class NodeConnection:
         if throttle_ms <= 0:
             return
         if self.versions.get(ApiKey.PRODUCE, (0, 0))[1] >= FIRST_PRODUCE_THAT_ANSWERS_FIRST:
-            until_ms = self.last_used_ms + throttle_ms
-            self.throttled_until_ms = max(self.throttled_until_ms, until_ms)
+            self.throttled_until_ms = max(self.throttled_until_ms, self.last_used_ms + throttle_ms)
 
     def _drop(self, reason: str) -> None:
         if self.channel is not None:
@@ -368,8 +367,7 @@ class NodeConnection:
         self._login_again_ms = NEVER_MS
         if lifetime_ms > 0:
             share = LOGIN_AGAIN_FROM + LOGIN_AGAIN_SPREAD * self._runtime.random.random()
-            now_ms = self._runtime.clock.monotonic_ms()
-            self._login_again_ms = now_ms + int(lifetime_ms * share)
+            self._login_again_ms = self._runtime.clock.monotonic_ms() + int(lifetime_ms * share)
 
     async def _agree_on_versions(self, channel: Channel) -> ApiVersionsResponse:
         """Ask with our highest version; a broker that does not know it names its own."""

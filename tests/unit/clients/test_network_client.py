@@ -529,3 +529,20 @@ def test_bootstrap_addresses_may_change(runtime):
     found = runtime.scheduler.run(client.any_ready(Deadline(runtime.clock, 5000)))
 
     assert found.node.port == cluster[1].port
+
+
+@pytest.mark.parametrize("throttle_ms", [20_000, 2**31 - 1])
+def test_request_waits_no_longer_for_a_throttling_than_for_an_answer(runtime, cluster, throttle_ms):
+    """A broker may say never: who waits for the answer must hear of it."""
+    client = client_of(runtime, cluster, request_timeout_ms=5000)
+    know_nodes(runtime, client)
+    connection = runtime.scheduler.run(client.ready(0))
+    cluster[0].on(HeartbeatRequest, throttled(throttle_ms), lambda request, version: None)
+    first, second = (client.send_on(connection, HeartbeatRequest(), 4) for _ in range(2))
+    runtime.scheduler.run(first)
+    runtime.advance(9900)
+    assert not second.done()
+    runtime.advance(200)
+
+    with pytest.raises(KafkaError, match="no answer to HeartbeatRequest within 5000 ms"):
+        runtime.scheduler.run(second)
