@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 from uuid import UUID
 
+from ottla.clients.answers import left_out, of_each, only
 from ottla.clients.network_client import NetworkClient, check_code, response_error
 from ottla.clients.topic_offsets import KnownTopics, OffsetAndMetadata
 from ottla.errors import KafkaError
@@ -84,10 +85,12 @@ async def commit_offsets(
         response: OffsetCommitResponse = await client.send_on(connection, request, version)
         for result in response.topics:
             for p in result.partitions:
-                partition = TopicPartition(result.name or names[result.topic_id], p.partition_index)
+                partition = TopicPartition(
+                    result.name or names.get(result.topic_id, ""), p.partition_index
+                )
                 what = f"commit of {partition} by group {group_id}"
                 results[partition] = response_error(p.error_code, what)
-    return results
+    return of_each(offsets, results)
 
 
 def by_kind_of_topic(
@@ -208,9 +211,12 @@ async def fetch_offsets(
         request.group_id = group_id
         request.topics = _wanted(topics, OffsetFetchRequestTopic)
     response: OffsetFetchResponse = await client.send_on(connection, request, version)
-    answer: Any = response.groups[0] if response.groups else response
+    answer: Any = response
+    if version >= FIRST_FETCH_OF_GROUPS:
+        answer = only([each for each in response.groups if each.group_id == group_id], group_id)
     check_code(answer.error_code, f"offsets of group {group_id}")
-    return _committed(answer, group_id, {id: name for name, id in ids.items()})
+    names = {id: name for name, id in ids.items()}
+    return _committed(answer, group_id, names, () if partitions is None else partitions)
 
 
 def _highest_version(is_by_id: bool) -> int:
@@ -261,17 +267,28 @@ def _wanted(topics: Mapping[str, list[int]] | None, kind: type[Any]) -> Any:
 
 
 def _committed(
-    answer: Any, group_id: str, names: Mapping[UUID, str] = NO_NAMES
+    answer: Any,
+    group_id: str,
+    names: Mapping[UUID, str] = NO_NAMES,
+    asked: Iterable[TopicPartition] = (),
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The offsets of an answer, which has names of topics, or ids with these `names`."""
-    offsets = {}
+    """The offsets of an answer, which has names of topics, or ids with these `names`.
+
+    A partition that was asked for is in it, with an offset or without: who took one that is left
+    out for one without a commit would pass over its records.
+    """
+    offsets, told = {}, set()
     for topic in answer.topics:
-        name = topic.name or names[topic.topic_id]
+        name = topic.name or names.get(topic.topic_id, "")
         for p in topic.partitions:
             partition = TopicPartition(name, p.partition_index)
+            told.add(partition)
             check_code(p.error_code, f"offset of {partition} in group {group_id}")
             if p.committed_offset != NO_OFFSET:
                 offsets[partition] = OffsetAndMetadata(
                     p.committed_offset, p.metadata or "", p.committed_leader_epoch
                 )
+    for partition in asked:
+        if partition not in told:
+            raise left_out(f"the offset of {partition} in group {group_id}")
     return offsets

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from ottla.clients.answers import only
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings, retry_backoff
 from ottla.clients.consumer.completed_fetch import AbortedTransactions, split_batches
 from ottla.clients.consumer.position_validator import LogTruncationError, TopicRecreatedError
@@ -252,14 +253,15 @@ class RangeFetcher:
     async def fetch(self, left: UnreadRange) -> Chunk:
         """The next batches of a range; waits and retries for up to default.api.timeout.ms."""
         deadline = Deadline(self._runtime.clock, self._config.default_api_timeout_ms)
-        failures = 0
+        failures, failure = 0, None
         while True:
             try:
                 chunk = await self._fetch_once(left, deadline)
                 if chunk.next_offset > left.start:
                     return chunk
                 left = chunk.rest_of(left)
-                failures = 0
+                failures, failure = 0, None
+                await pause(self._runtime.scheduler, self._config.retry_backoff_ms)
             except KafkaError as error:
                 is_outdated = isinstance(error, TopicRecreatedError) or error.error in OUTDATED
                 is_over = deadline.has_passed or not (error.retriable or is_outdated)
@@ -268,14 +270,16 @@ class RangeFetcher:
                 # metadata are refreshed below. A second one is final.
                 if is_over or (failures and not may_pass(error)):
                     raise
-                failures += 1
+                failures, failure = failures + 1, error
                 logger.debug("fetch of %s: %s", left.partition, error)
                 delay_ms = min(self._backoff.delay_ms(failures), deadline.left_ms)
                 await pause(self._runtime.scheduler, delay_ms)
                 if is_outdated or error.error.refresh_metadata:
                     await self._metadata.update(deadline)
             if deadline.has_passed:
-                raise deadline.timeout(f"nothing at offset {left.start} of {left.partition}")
+                why = "" if failure is None else f" ({failure.message})"
+                nothing = f"nothing at offset {left.start} of {left.partition}{why}"
+                raise deadline.timeout(nothing) from failure
 
     def close(self) -> None:
         self._metadata.close()
@@ -314,7 +318,17 @@ class RangeFetcher:
             "FetchResponse", await self._client.send_on(connection, request, version, limit_ms)
         )
         check_code(response.error_code, f"fetch of {left.partition}")
-        ((data,),) = (topic.partitions for topic in response.responses)
+        data = only(
+            [
+                data
+                for topic in response.responses
+                for data in topic.partitions
+                if data.partition_index == left.partition.partition
+                and (topic.topic or left.partition.topic) == left.partition.topic
+                and topic.topic_id in (NO_UUID, topic_id)
+            ],
+            left.partition,
+        )
         return chunk_of(left, data)._replace(topic_id=topic_id)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
+from ottla.clients.answers import left_out
 from ottla.clients.group_coordination import COORDINATOR_MOVED
 from ottla.clients.metadata import Metadata
 from ottla.config.config_type import INT_MAX
@@ -59,7 +60,7 @@ class Retrying:
         key keeps the last error that says why, if there is one, rather than that of the time.
         """
         pending = list(dict.fromkeys(keys))
-        results: dict[K, V | KafkaError] = dict.fromkeys(pending, unanswered())
+        results: dict[K, V | KafkaError] = dict.fromkeys(pending, left_out())
         failures = 0
         while pending:
             try:
@@ -112,8 +113,3 @@ async def ended_by(deadline: Deadline, scheduler: Scheduler, call: Awaitable[V],
 def may_pass(result: object) -> bool:
     """Whether a result is an error that may not occur again if the call is repeated."""
     return isinstance(result, KafkaError) and result.retriable and result.error not in NO_RETRY
-
-
-def unanswered() -> KafkaError:
-    """The result of a key until it has an answer."""
-    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the answer leaves this one out")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 from ottla import structs
+from ottla.clients.answers import of_each
 from ottla.clients.network_client import NetworkClient, response_error
 from ottla.config.config_type import LONG_MAX
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
@@ -204,7 +205,7 @@ async def ask_leaders(
         leader: int, led: list[TopicPartition]
     ) -> Mapping[TopicPartition, V | KafkaError]:
         try:
-            return await ask(leader, led)
+            return of_each(led, await ask(leader, led))
         except KafkaError as error:
             return dict.fromkeys(led, error)
 

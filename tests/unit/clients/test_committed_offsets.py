@@ -137,3 +137,63 @@ def test_offsets_with_and_without_the_ids_of_topics_are_committed(
     refused = {GONE} & set(given) if newest == 10 else set()
     assert {each for each, error in results.items() if error is not None} == refused
     assert results.keys() == set(given)
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+@pytest.mark.parametrize("version", [1, 7, 8, 9])
+def test_partition_that_an_answer_leaves_out_is_not_one_without_a_commit(
+    runtime, cluster, client, version, partition
+):
+    """Reading would begin at auto.offset.reset, behind records that nobody has read."""
+    cluster[0].versions[OffsetFetchRequest.api_key] = (1, version)
+
+    def answer(request, version):
+        response = answer_with()(request, version)
+        topics = response.groups[0].topics if version >= 8 else response.topics
+        del topics[0].partitions[partition]
+        return response
+
+    cluster[0].on(OffsetFetchRequest, answer)
+    match = f"the answer leaves the offset of pages-{partition} in group g out"
+    with pytest.raises(KafkaError, match=match):
+        runtime.scheduler.run(fetch_offsets(client, 0, "g", [FIRST, SECOND]))
+
+
+@pytest.mark.parametrize("group_ids", [[], ["h"], ["g", "g"]])
+def test_answer_about_other_groups_is_none(runtime, cluster, client, group_ids):
+    """Nor is one that says two things."""
+    groups = [OffsetFetchResponseGroup(group_id=each) for each in group_ids]
+    cluster[0].on(OffsetFetchRequest, OffsetFetchResponse(groups=groups))
+    with pytest.raises(KafkaError) as caught:
+        runtime.scheduler.run(fetch_offsets(client, 0, "g", None))
+
+    assert caught.value.error is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize("topic_id", [NO_UUID, UUID(int=2)])
+def test_commit_that_an_answer_leaves_out_is_not_made(runtime, cluster, client, topic_id):
+    """Whatever else the answer tells, of topics that were not asked about."""
+
+    def answer(request, version):
+        response = commit_answer(request, version)
+        response.topics = response.topics[1:]
+        stranger = OffsetCommitResponseTopic(name="", topic_id=UUID(int=99))
+        stranger.partitions = [OffsetCommitResponsePartition(partition_index=0)]
+        if version > 9:
+            response.topics.append(stranger)
+        return response
+
+    cluster[0].on(OffsetCommitRequest, answer)
+    offsets = {
+        PRESENT: OffsetAndMetadata(1, topic_id=topic_id),
+        NAMED._replace(topic="other"): OffsetAndMetadata(2, topic_id=topic_id and UUID(int=3)),
+    }
+    if topic_id == NO_UUID:
+        offsets = {each: OffsetAndMetadata(offset.offset) for each, offset in offsets.items()}
+    results = runtime.scheduler.run(commit_offsets(client, 0, "g", offsets))
+
+    assert list(results) == list(offsets)
+    refused, done = results.values()
+    assert isinstance(refused, KafkaError)
+    assert refused.message == "the answer leaves present-0 out"
+    assert done is None

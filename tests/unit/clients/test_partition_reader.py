@@ -371,3 +371,57 @@ def test_reader_waits_as_long_as_its_last_request_may_take(world, cluster, threa
             list(reader.read(PARTITION, 0, 1))
         with pytest.raises(KafkaError):
             reader.truncations({PARTITION: ReadUpTo(4, 5)})
+
+
+def fetched_of(world, *entries):
+    """An answer whose parts are those of the partition with another topic or number, or none."""
+
+    def answer(request: FetchRequest, version: int) -> FetchResponse:
+        response = FetchResponse()
+        for topic_id, index in entries:
+            topic = world.fetched(request, {}).responses[0]
+            topic.topic_id = topic_id or topic.topic_id
+            topic.partitions[0].partition_index = index
+            response.responses.append(topic)
+        return response
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("entries", "match"),
+    [
+        ((), "leaves pages-0 out"),
+        ([(None, 1)], "leaves pages-0 out"),
+        ([(UUID(int=9), 0)], "leaves pages-0 out"),
+        ([(None, 0), (None, 0)], "has 2 entries about pages-0"),
+    ],
+)
+def test_records_of_another_partition_are_not_taken_for_those_of_this_one(
+    world, cluster, entries, match
+):
+    """Nor are those of an answer that has the partition twice."""
+    cluster.topic_ids["pages"] = UUID(int=1)
+    world.write("a")
+    cluster[0].on(FetchRequest, fetched_of(world, *entries))
+    with pytest.raises(KafkaError, match=match):
+        world.read(0)
+    cluster[0].on(FetchRequest, fetched_of(world, (None, 1), (None, 0)))
+
+    assert world.read(0)[0] == 1
+
+
+def test_reader_says_why_it_has_got_nothing(world, cluster):
+    """Its time is over while the same error comes again and again."""
+    cluster[0].on(FetchRequest, world.refuse_fetch(ErrorCode.CORRUPT_MESSAGE))
+    with pytest.raises(KafkaError, match="The record batch failed its checksum"):
+        world.read(0)
+
+
+def test_reader_asks_slowly_where_answers_bring_nothing_at_once(world, cluster):
+    """A broker that does not wait for records is not asked thousands of times."""
+    cluster[0].on(FetchRequest, lambda request, version: world.fetched(request, {}))
+    with pytest.raises(KafkaError, match="nothing at offset 0 of pages-0 within 3000 ms"):
+        world.read(0)
+
+    assert 20 < len(cluster[0].sent(FetchRequest)) < 40

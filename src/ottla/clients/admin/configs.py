@@ -69,7 +69,7 @@ class ConfigAdmin:
             response = cast("DescribeConfigsResponse", await self._send(some, request, deadline))
             results: dict[ConfigResource, Entries | KafkaError] = {}
             for result in response.results:
-                key = ConfigResource(ConfigResourceType(result.resource_type), result.resource_name)
+                key = resource_of(result)
                 error = response_error(result.error_code, str(key), result.error_message)
                 results[key] = error or {c.name: entry_of(c) for c in result.configs}
             return results
@@ -186,11 +186,19 @@ def alterable(operation: AlterConfigOp) -> IncrementalAlterableConfig:
     )
 
 
+def resource_of(result: Any) -> ConfigResource:
+    """The resource that a part of an answer is about."""
+    kinds = ConfigResourceType
+    known = result.resource_type in kinds.__members__.values()
+    kind = kinds(result.resource_type) if known else kinds.UNKNOWN
+    return ConfigResource(kind, result.resource_name)
+
+
 def outcomes(response: Any) -> dict[ConfigResource, KafkaError | None]:
     """The error, or None, of each resource in the response to a change."""
     results = {}
     for result in response.responses:
-        key = ConfigResource(ConfigResourceType(result.resource_type), result.resource_name)
+        key = resource_of(result)
         results[key] = response_error(result.error_code, str(key), result.error_message)
     return results
 

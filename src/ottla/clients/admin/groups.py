@@ -8,6 +8,7 @@ from typing import cast
 
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import GroupDescription, GroupListing, MemberDescription
+from ottla.clients.answers import only
 from ottla.clients.network_client import response_error
 from ottla.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.consumer_group import (
@@ -142,7 +143,10 @@ class GroupAdmin:
             answer = await self._admin.client.send(coordinator.id, request)
         except KafkaError as error:
             return error
-        (result,) = cast(DeleteGroupsResponse, answer).results
+        try:
+            result = only(cast(DeleteGroupsResponse, answer).results, f"group {group_id}")
+        except KafkaError as error:
+            return error
         return response_error(result.error_code, f"group {group_id}")
 
 

@@ -222,11 +222,11 @@ class TransactionAdmin:
             leader: int, partitions: list[TopicPartition]
         ) -> dict[TopicPartition, KafkaError | None]:
             answer = await self._admin.client.send(leader, request)
-            (marker,) = cast(WriteTxnMarkersResponse, answer).markers
             return {
                 TopicPartition(topic.name, p.partition_index): response_error(
                     p.error_code, f"abort of producer {hanging.producer_id} in {partition}"
                 )
+                for marker in cast(WriteTxnMarkersResponse, answer).markers
                 for topic in marker.topics
                 for p in topic.partitions
             }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from ottla.clients.answers import only
 from ottla.clients.client_settings import ClosedOnExit
 from ottla.clients.legacy.first_design_link import FirstDesignLink, PositionalMessageSet
 from ottla.clients.legacy.message import Message, MessageSet
@@ -162,7 +163,7 @@ class BrokerLink:
         topic = ListOffsetsTopic(name=partition.topic, partitions=[entry])
         request = ListOffsetsRequest(replica_id=CONSUMER_REPLICA_ID, topics=[topic])
         response = cast("ListOffsetsResponse", await self.send_again(request, high=0))
-        ((answer,),) = (topic.partitions for topic in response.topics)
+        answer = only([p for topic in response.topics for p in topic.partitions], partition)
         check_code(answer.error_code, f"offsets of {partition}")
         return list(answer.old_style_offsets)
 
@@ -489,7 +490,7 @@ class SyncProducer(ClosedOnExit):
     async def _any_partition(self, link: BrokerLink, topic: str) -> int:
         """One of the partitions that this broker leads, by its own metadata."""
         response = await link.metadata(topic)
-        (answer,) = response.topics
+        answer = only(response.topics, f"topic {topic}")
         check_code(answer.error_code, f"topic {topic}")
         here = {n.node_id for n in response.brokers if (n.host, n.port) == link.node[1:3]}
         if not here and len(response.brokers) == 1:

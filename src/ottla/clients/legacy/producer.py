@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, cast
 
+from ottla.clients.answers import only
 from ottla.clients.client_settings import ClosedOnExit
 from ottla.clients.legacy.broker_clients import (
     Link,
@@ -208,7 +209,7 @@ class ZooKeeperPartitionInfo:
         if isinstance(link, FirstDesignLink):
             return  # there the first message makes it
         response = await link.metadata(topic)
-        (answer,) = response.topics
+        answer = only(response.topics, f"topic {topic}")
         error = ErrorCode.of(answer.error_code)
         if error not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
             raise KafkaError.of(error, f"topic {topic}: {error.sentence}")
@@ -297,7 +298,7 @@ class StaticPartitionInfo:
         link = self._link_to(broker_id)
         assert not isinstance(link, FirstDesignLink), "all brokers are of one version"
         response = await link.metadata(topic)
-        (answer,) = response.topics
+        answer = only(response.topics, f"topic {topic}")
         check_code(answer.error_code, f"topic {topic}")
         nodes = {n.node_id: Node(n.node_id, n.host, n.port) for n in response.brokers}
         usable = set(self._listed) & set(nodes)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, cast
 
+from ottla.clients.answers import left_out
 from ottla.clients.client_metrics import ProducerMetrics
 from ottla.clients.client_settings import retry_backoff
 from ottla.clients.metadata import Metadata
@@ -501,6 +502,8 @@ class Sender:
         if response.error_code:
             text = "no producer id (enable.idempotence=false does without one)"
             raise KafkaError.of(response.error_code, text)
+        if response.producer_id < 0 or response.producer_epoch < 0:
+            raise left_out("the producer id")
         return response
 
     def _refused(self, error: KafkaError) -> None:

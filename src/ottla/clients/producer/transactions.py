@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from ottla.clients.answers import left_out
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings, retry_backoff
 from ottla.clients.committed_offsets import (
     ConsumerGroupMetadata,
@@ -40,7 +41,9 @@ from ottla.protocol.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     EndTxnRequest,
+    EndTxnResponse,
     InitProducerIdRequest,
+    InitProducerIdResponse,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
@@ -393,7 +396,7 @@ class TransactionRequests:
             version = connection.version_of(InitProducerIdRequest, low)
             response = await self._client.send_on(connection, request, version)
             self._check(response.error_code, "init_transactions")
-            return ProducerIdentity(response.producer_id, response.producer_epoch)
+            return _identity_of(response)
 
         return await self._persist(self._link, attempt, deadline)
 
@@ -404,13 +407,14 @@ class TransactionRequests:
         deadline: Deadline,
     ) -> None:
         """Add partitions to the transaction before records are sent to them."""
+        wanted = list(partitions)
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=identity.producer_id,
             v3_and_below_producer_epoch=identity.producer_epoch,
             v3_and_below_topics=[
                 AddPartitionsToTxnTopic(name=topic, partitions=numbers)
-                for topic, numbers in by_topic(partitions).items()
+                for topic, numbers in by_topic(wanted).items()
             ],
         )
 
@@ -421,8 +425,9 @@ class TransactionRequests:
             )
             response = await self._client.send_on(connection, request, version)
             self._check_all(
+                wanted,
                 {
-                    f"{result.name}-{p.partition_index}": p.partition_error_code
+                    TopicPartition(result.name, p.partition_index): p.partition_error_code
                     for result in response.results_by_topic_v3_and_below
                     for p in result.results_by_partition
                 },
@@ -478,10 +483,14 @@ class TransactionRequests:
                 version = min(newest, by_name) if NO_UUID in names else newest
                 response = await self._client.send_on(connection, request, version)
                 self._check_all(
+                    part,
                     {
-                        f"{result.name or names[result.topic_id]}-{p.partition_index}": p.error_code
+                        TopicPartition(result.name or names[result.topic_id], p.partition_index): (
+                            p.error_code
+                        )
                         for result in response.topics
                         for p in result.partitions
+                        if result.name or result.topic_id in names
                     },
                     f"group {group.group_id} cannot have the offset",
                 )
@@ -538,7 +547,7 @@ class TransactionRequests:
             self._check(response.error_code, "commit" if commit else "abort")
             if not bumps:
                 return identity
-            return ProducerIdentity(response.producer_id, response.producer_epoch)
+            return _identity_of(response)
 
         return await self._persist(self._link, attempt, deadline)
 
@@ -576,13 +585,28 @@ class TransactionRequests:
     def _check(self, code: int, what: str) -> None:
         check_code(code, f"transactional id {self.transactional_id}: {what}")
 
-    def _check_all(self, codes: Mapping[str, int], what: str) -> None:
-        """Raise the worst of several errors: a permanent one before a retriable one."""
+    def _check_all(
+        self, wanted: Iterable[TopicPartition], codes: Mapping[TopicPartition, int], what: str
+    ) -> None:
+        """Raise the worst of several errors: a permanent one before a retriable one.
+
+        None that is wanted may be left out: it would be written, or committed, outside.
+        """
         failed = [(name, code) for name, code in codes.items() if code]
         attempted = [entry for entry in failed if entry[1] != ErrorCode.OPERATION_NOT_ATTEMPTED]
         worst = sorted(attempted or failed, key=lambda entry: ErrorCode.of(entry[1]).retriable)
         for name, code in worst[:1]:
             self._check(code, f"{what} {name}")
+        for partition in wanted:
+            if partition not in codes:
+                raise left_out(f"transactional id {self.transactional_id}: {partition}")
+
+
+def _identity_of(answer: InitProducerIdResponse | EndTxnResponse) -> ProducerIdentity:
+    """The producer id and epoch in an answer without an error."""
+    if answer.producer_id < 0 or answer.producer_epoch < 0:
+        raise left_out("the producer id")
+    return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
 
 def _offset_commit_versions(membership: GroupMembership, *, adds: bool) -> tuple[int, int]:

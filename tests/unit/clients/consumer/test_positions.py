@@ -150,3 +150,14 @@ def test_topic_that_a_consumer_reads_is_asked_for_until_it_is_there(runtime, clu
 
     assert world.values(5000) == ["a"]
     assert cluster[0].sent(MetadataRequest)[-1].topics
+
+
+def test_position_that_the_answer_leaves_out_is_an_error(runtime, cluster):
+    """It would be left out again, at once: the application is told."""
+    world = ConsumerWorld(runtime, cluster)
+    cluster[0].on(ListOffsetsRequest, ListOffsetsResponse())
+    world.assign(0)
+    with pytest.raises(KafkaError, match="the answer leaves pages-0 out"):
+        world.values()
+
+    assert len(cluster[0].sent(ListOffsetsRequest)) <= 2

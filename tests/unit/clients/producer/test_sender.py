@@ -654,3 +654,16 @@ def test_batch_that_is_refused_at_its_last_moment_is_not_queued_again(runtime, c
         world.run()
 
     assert "after 1 attempts" in str(future.exception(0))
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (42, -1), (-1, -1), (-(2**63), 3)])
+def test_producer_id_that_is_none_fails_the_batches(world, cluster, producer_id, epoch):
+    """The next answer would be the same, and come at once."""
+    answer = InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+    cluster[0].on(InitProducerIdRequest, answer)
+    future = world.send("a")
+    world.run(1000)
+
+    with pytest.raises(KafkaError, match="the answer leaves the producer id out"):
+        future.result(0)
+    assert len(cluster[0].sent(InitProducerIdRequest)) == 1
