@@ -79,15 +79,18 @@ class CoordinatorLink:
     async def node_id(self, deadline: Deadline) -> int:
         """The id of the coordinator's node, waiting until there is one."""
         failures = 0
+        task = f"the search for the coordinator of {TITLES[self._key_type]} {self.group_id}"
         while self._node_id is None:
             try:
                 node = await find_coordinator(self._client, self.group_id, deadline, self._key_type)
                 if node.id not in self._client.node_ids:
                     await self._metadata.update(deadline)
                 self._node_id = node.id
+                self._client.troubles.worked(task)
             except KafkaError as error:
                 if not error.retriable:
                     raise
+                self._client.troubles.failed(task, error)
                 if deadline.has_passed:
                     title = f"{TITLES[self._key_type]} {self.group_id}"
                     what = f"{title} has no coordinator ({error.message})"

@@ -39,6 +39,7 @@ from ottla.structs import (
 logger = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_AUTO_CREATE = 4
+REFRESH: Final = "the refresh of the metadata"
 MOST_FORMER_IDS: Final = 10
 """How many ids of deleted topics of one name are remembered, to know outdated metadata."""
 
@@ -234,11 +235,15 @@ class Metadata:
             cluster = await self.fetch(self.topics)
         except KafkaError as error:
             self._failures += 1
+            if not isinstance(error, KafkaTimeoutError):  # else the client has noted why
+                self._client.last_failure = error.message
             logger.debug("metadata could not be refreshed: %s", error)
+            self._client.troubles.failed(REFRESH, error)
             if isinstance(error, UnusableConnectionError):
                 self._end_waits(error)
             return
         self._failures = 0
+        self._client.troubles.worked(REFRESH)
         self._completed = request
         self._refreshed_ms = self._runtime.clock.monotonic_ms()
         self.cluster = cluster

@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Any, cast
 
 from ottla.clients.client_metrics import ClientMetrics, RequestTimes
+from ottla.clients.troubles import Troubles
 from ottla.config.client_config import ClientConfig
 from ottla.errors import (
     ConfigError,
@@ -57,7 +58,8 @@ class NetworkClient:
     def __init__(self, runtime: Runtime, config: ClientConfig) -> None:
         self.runtime = runtime
         self.config = config
-        self.last_failure = "nothing was answered"  # why a broker could not be reached
+        self.last_failure = "nothing was answered"  # why a broker could not be reached, or used
+        self.troubles = Troubles(runtime.clock)
         tls = client_tls(config)
         self._tls = None if tls is None else tls.current
         self._login = config.sasl_login()

@@ -465,3 +465,40 @@ def test_bootstrap_is_tried_again_when_all_brokers_are_gone(runtime):
     runtime.advance(5000)
     cluster.brokers[1].start()
     runtime.scheduler.run(metadata.update(Deadline(runtime.clock, 5000)))
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NOT_CONTROLLER])
+def test_reason_that_was_answered_is_told_at_the_end_of_the_time(runtime, cluster, code):
+    """A broker has answered, and what it said is the reason."""
+    for broker in cluster.brokers.values():
+        broker.on(MetadataRequest, MetadataResponse(error_code=code))
+    metadata = metadata_of(runtime, cluster)
+    with pytest.raises(KafkaTimeoutError, match="the cluster's metadata") as caught:
+        runtime.scheduler.run(metadata.update(Deadline(runtime.clock, 3000)))
+
+    assert "nothing was answered" not in caught.value.message
+
+
+def test_versions_that_do_not_fit_are_told_at_the_end_of_the_time(runtime, cluster):
+    """They may fit after an upgrade that is under way, so they are asked for until then."""
+    for broker in cluster.brokers.values():
+        broker.versions[MetadataRequest.api_key] = (900, 999)
+    metadata = metadata_of(runtime, cluster)
+    with pytest.raises(KafkaTimeoutError, match="METADATA: this client needs one of the versions"):
+        runtime.scheduler.run(metadata.update(Deadline(runtime.clock, 3000)))
+
+
+def test_metadata_that_are_refused_for_long_are_a_warning(runtime, cluster, caplog):
+    """Else a consumer would return nothing for ever, and say nothing."""
+    refusal = MetadataResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+    for broker in cluster.brokers.values():
+        broker.on(MetadataRequest, refusal)
+    metadata = metadata_of(runtime, cluster)
+    metadata_asked = metadata.update(Deadline(runtime.clock, 20_000))
+    with pytest.raises(KafkaTimeoutError):
+        runtime.scheduler.run(metadata_asked)
+
+    (line,) = (r.getMessage() for r in caplog.records if r.levelname == "WARNING")
+    assert line.startswith(
+        "the refresh of the metadata fails since 5 s, and is tried again: UNKNOWN"
+    )

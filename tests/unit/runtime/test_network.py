@@ -94,6 +94,6 @@ def test_empty_host_with_tls_is_an_error_of_the_system(network: SocketNetwork) -
     """It has no name that a certificate could have."""
     options = StreamOptions(tls=ssl.create_default_context())
     (listener,) = network.listen("127.0.0.1", 0, backlog=5)
+    connecting = network.connect(asyncio.Protocol, "", listener.getsockname()[1], options)
     with listener, pytest.raises(OSError, match="not an address to connect to"):
-        connecting = network.connect(asyncio.Protocol, "", listener.getsockname()[1], options)
         network._loop.run_until_complete(connecting)

@@ -8,13 +8,14 @@ from typing import Final, NamedTuple
 
 from ottla.clients.consumer.subscription_state import TopicPartitionState
 from ottla.clients.serialization import Deserialize
+from ottla.config.config_type import LONG_MAX
 from ottla.errors import KafkaError
 from ottla.record import kernel
 from ottla.record.consumer_record import ConsumerRecord, placed
 from ottla.record.control_record import end_of_transaction
 from ottla.record.legacy_batch import LegacyBatch
 from ottla.record.memory_records import batches
-from ottla.record.record import COMPRESSION_MASK
+from ottla.record.record import COMPRESSION_MASK, CorruptRecordError
 from ottla.record.record_batch import RecordBatch
 from ottla.runtime import Buffer
 from ottla.structs import TopicPartition, Value
@@ -52,6 +53,8 @@ def split_batches(data: Buffer) -> tuple[list[RecordBatch], KafkaError | None]:
     found: list[RecordBatch] = []
     try:
         for batch in batches(data):
+            if batch.next_offset > LONG_MAX:
+                raise CorruptRecordError(f"the batch at offset {batch.base_offset} has no next one")
             found.append(batch)
     except KafkaError as error:
         return found, error

@@ -118,8 +118,11 @@ class ConsumerGroupMember(Membership):
                 self._link.note(error)
                 if error.error not in LOST and not error.retriable:
                     raise
+                self._client.troubles.failed(self._task, error)
+            if not self.is_joined:
                 failures += 1
                 await pause(self._runtime.scheduler, self._backoff.delay_ms(failures))
+        self._client.troubles.worked(self._task)
         self.is_lost = False
         self._start_heart()
 
@@ -200,7 +203,7 @@ class ConsumerGroupMember(Membership):
 
     def _take(self, answer: ConsumerGroupHeartbeatResponse) -> None:
         self.epoch = answer.member_epoch
-        self._interval_ms = answer.heartbeat_interval_ms
+        self._interval_ms = max(answer.heartbeat_interval_ms, self._config.retry_backoff_ms)
         if answer.assignment is None:
             return
         self.target = frozenset(

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID
 
+from ottla.clients.answers import left_out
 from ottla.clients.client_metrics import ConsumerMetrics
 from ottla.clients.consumer.completed_fetch import (
     AbortedTransactions,
@@ -362,6 +363,8 @@ class Fetcher:
         for state, generation, *_ in wanted.values():
             if self._subscriptions.is_current(state, generation):
                 self._pause_fetching(state)
+                if isinstance(cause, KafkaError):
+                    self._client.troubles.failed(f"reading of {state.topic_partition}", cause)
                 if is_final and not self._errors:
                     self._tell(state, cast(KafkaError, cause))
 
@@ -376,10 +379,11 @@ class Fetcher:
         topic_names: dict[UUID, str],
         response: FetchResponse,
     ) -> None:
+        left = dict(wanted)
         for topic in response.responses:
             name = topic.topic or topic_names.get(topic.topic_id, "")
             for data in topic.partitions:
-                entry = wanted.get(TopicPartition(name, data.partition_index))
+                entry = left.pop(TopicPartition(name, data.partition_index), None)
                 if entry is None:
                     continue  # not requested
                 state, generation, offset, leader_epoch = entry
@@ -388,6 +392,9 @@ class Fetcher:
                 is_current = is_current and leader_epoch >= state.validated_epoch
                 if is_current and state.fetch_offset == offset:
                     self._on_partition(state, leader_epoch, data)
+        for state, generation, *_ in left.values():
+            if self._subscriptions.is_current(state, generation):
+                self._on_nothing_new(state, left_out("the partition").message)
 
     def _on_partition(
         self, state: TopicPartitionState, leader_epoch: int, data: PartitionData
@@ -403,10 +410,15 @@ class Fetcher:
                 self._prefer(state, data.preferred_read_replica)
             if data.records:
                 self._on_records(state, data)
+            else:
+                self._client.troubles.worked(f"reading of {state.topic_partition}")
         elif error is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._on_out_of_range(state)
         elif error in FETCH_AGAIN:
             logger.debug("fetch of %s: %s", state.topic_partition, error.name)
+            self._client.troubles.failed(
+                f"reading of {state.topic_partition}", KafkaError.of(error, error.sentence)
+            )
             self._pause_fetching(state)
             if error.refresh_metadata or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
                 self._metadata.request_update()
@@ -414,6 +426,12 @@ class Fetcher:
             self._pause_fetching(state)
             text = f"fetch of {state.topic_partition}: {error.sentence}"
             self._tell(state, KafkaError.of(error, text))
+
+    def _on_nothing_new(self, state: TopicPartitionState, why: str) -> None:
+        """Pause, as the next answer may be the same, and come at once."""
+        self._pause_fetching(state)
+        error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, why)
+        self._client.troubles.failed(f"reading of {state.topic_partition}", error)
 
     def _prefer(self, state: TopicPartitionState, broker_id: int) -> None:
         """Fetch from another replica than the leader, once the metadata have its broker (KIP-392).
@@ -454,6 +472,12 @@ class Fetcher:
             entries = [(t.producer_id, t.first_offset) for t in data.aborted_transactions or ()]
             aborted = AbortedTransactions(entries)
         found = split_batches(data.records)
+        if found[0] and found[0][-1].next_offset <= state.fetch_offset:
+            self._on_nothing_new(state, "all records of the answer are before the position")
+        elif not any(found):
+            self._on_nothing_new(state, "the answer ends within its first batch")
+        else:
+            self._client.troubles.worked(f"reading of {state.topic_partition}")
         if found[0]:
             state.fetch_offset = max(found[0][-1].next_offset, state.fetch_offset)
             state.fetched_epoch = found[0][-1].partition_leader_epoch

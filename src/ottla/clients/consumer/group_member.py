@@ -84,8 +84,9 @@ class GroupMember(Membership):
 
     async def join(self) -> JoinedGroup:
         """Join, in as many rounds as needed; raises only errors that are not retriable."""
-        failures = 0
+        failures = rounds = 0
         while True:
+            rounds += 1
             self.state = JoinState.JOINING
             try:
                 joined = await self._join_once()
@@ -93,13 +94,15 @@ class GroupMember(Membership):
                 if not self._may_join_again(error):
                     self._become_unjoined()
                     raise
+                self._client.troubles.failed(self._task, error)
                 if error.error in LOST:
                     await self.on_lost()
-                if error.error not in JOIN_AGAIN:
+                if error.error not in JOIN_AGAIN or rounds > ROUNDS_WITHOUT_PAUSE:
                     failures += 1
                     await pause(self._runtime.scheduler, self._backoff.delay_ms(failures))
                 continue
             self._become_stable()
+            self._client.troubles.worked(self._task)
             return joined
 
     async def leave(self, reason: str) -> None:
@@ -287,6 +290,8 @@ class GroupMember(Membership):
 
 NO_MEMBER_ID = ""
 JOIN_MARGIN_MS = 5000
+ROUNDS_WITHOUT_PAUSE = 5
+"""Members come and go during a join; a coordinator that has no end of it is asked more slowly."""
 FIRST_JOIN_WITH_INSTANCE_ID = 5
 FIRST_LEAVE_WITH_MEMBERS = 3
 

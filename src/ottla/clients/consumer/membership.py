@@ -49,6 +49,7 @@ class Membership(ABC):
         self._link = link
         self._config = config
         self._on_change = on_change
+        self._task = f"the membership in group {link.group_id}"
         self._heart: asyncio.Task[None] | None = None
         self._backoff = retry_backoff(config, self._runtime)
 

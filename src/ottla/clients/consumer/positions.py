@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.clients.client_settings import retry_backoff
 from ottla.clients.committed_offsets import fetch_offsets
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ottla.clients.metadata import Metadata
     from ottla.clients.network_client import NetworkClient
     from ottla.config.client_config import ConsumerConfig
+
+SEARCH: Final = "the search for positions"
 
 
 class Positions:
@@ -56,9 +58,11 @@ class Positions:
             try:
                 await self._take_committed(self._subscriptions.without_position())
                 await self._reset(self._subscriptions.to_be_reset())
+                self._client.troubles.worked(SEARCH)
             except KafkaError as error:
                 if not error.retriable:
                     raise
+                self._client.troubles.failed(SEARCH, error)
                 if self._link is not None:
                     self._link.note(error)
                 failures += 1

@@ -36,6 +36,7 @@ class Coordinator:
         self.errors: list[object] = []
         self.requests: list[ConsumerGroupHeartbeatRequest] = []
         self.topic_id = None
+        self.interval_ms = INTERVAL_MS
 
     def answer(self, request, version):
         self.requests.append(request)
@@ -52,7 +53,7 @@ class Coordinator:
         return ConsumerGroupHeartbeatResponse(
             member_id=request.member_id,
             member_epoch=self.epoch if request.member_epoch >= 0 else request.member_epoch,
-            heartbeat_interval_ms=INTERVAL_MS,
+            heartbeat_interval_ms=self.interval_ms,
             assignment=ConsumerGroupHeartbeatResponseAssignment(topic_partitions=topics),
         )
 
@@ -585,3 +586,28 @@ def test_stale_commit_that_is_repeated_does_not_undo_a_later_one(world, coordina
 
     assert task.result() is None
     assert world.committed == {place: 5}
+
+
+@pytest.mark.parametrize("interval_ms", [0, -1, -(2**31)])
+def test_heartbeats_have_pauses_whatever_the_coordinator_says(
+    runtime, cluster, coordinator, journal, interval_ms
+):
+    """Its interval may be none."""
+    world = new_world(runtime, cluster, coordinator, journal)
+    coordinator.interval_ms = interval_ms
+    world.poll(INTERVAL_MS)
+    count = len(coordinator.requests)
+    world.poll(5000)
+
+    assert 10 < len(coordinator.requests) - count <= 55
+
+
+def test_member_that_gets_no_epoch_asks_slowly(runtime, cluster):
+    """An answer without an error, and without a membership."""
+    refusal = ConsumerGroupHeartbeatResponse(member_epoch=0, heartbeat_interval_ms=1000)
+    cluster[0].on(ConsumerGroupHeartbeatRequest, refusal)
+    world = ConsumerWorld(runtime, cluster, group_id="g", group_protocol="consumer")
+    world.subscribe()
+    world.poll(5000)
+
+    assert 3 < len(cluster[0].sent(ConsumerGroupHeartbeatRequest)) < 20

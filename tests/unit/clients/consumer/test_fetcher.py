@@ -12,6 +12,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import AbortedTransaction, FetchRequest, FetchResponse
 from ottla.protocol.list_offsets import ListOffsetsRequest
 from ottla.protocol.metadata import MetadataRequest
+from ottla.record.record import CorruptRecordError
+from ottla.record.record_batch import assign_offset
 from ottla.structs import NO_UUID, TopicPartition
 
 PARTITION = TopicPartition("pages", 0)
@@ -544,3 +546,77 @@ def test_error_of_each_partition_is_raised(runtime, cluster):
         with pytest.raises(KafkaError, match=name):
             world.poll(50)
     assert world.values(0) == []
+
+
+def without_partitions(world):
+    """Answers to fetches that leave the partitions out."""
+
+    def answer(request: FetchRequest, version: int) -> FetchResponse:
+        return FetchResponse()
+
+    return answer
+
+
+def with_records(world, change):
+    """Answers to fetches whose records a function has changed."""
+
+    def answer(request: FetchRequest, version: int) -> FetchResponse:
+        response = world.fetched(request, {})
+        for topic in response.responses:
+            for data in topic.partitions:
+                data.records = change(world.logs[0][0])
+        return response
+
+    return answer
+
+
+USELESS = {
+    "left out": without_partitions,
+    "before the position": lambda world: with_records(world, lambda batch: batch),
+    "cut within the first batch": lambda world: with_records(world, lambda batch: batch[:-1]),
+    "cut within the first header": lambda world: with_records(world, lambda batch: batch[:40]),
+}
+
+
+@pytest.mark.parametrize("kind", USELESS)
+def test_answer_that_brings_nothing_new_is_asked_for_slowly_and_told(world, cluster, caplog, kind):
+    """It has come at once, and so would the next one."""
+    world.write("a")
+    assert world.values() == ["a"]
+    count = len(cluster[0].sent(FetchRequest))
+    for broker in cluster.brokers.values():
+        broker.on(FetchRequest, USELESS[kind](world))
+    assert world.values(10_000) == []
+
+    assert 50 < len(cluster[0].sent(FetchRequest)) - count <= 110
+    (line,) = (r.getMessage() for r in caplog.records if r.levelname == "WARNING")
+    assert line.startswith("reading of pages-0 fails since 5 s, and is tried again: UNKNOWN_SERVER")
+    cluster[0].on(FetchRequest, world.fetch)
+    world.write("b")
+    assert world.values() == ["b"]
+
+
+def test_partition_that_is_refused_for_long_is_a_warning(world, cluster, caplog):
+    """Errors that may pass are not raised: this one does not pass."""
+    cluster[0].on(FetchRequest, world.refuse_fetch(ErrorCode.UNKNOWN_SERVER_ERROR))
+    assert world.values(4000) == []
+    assert caplog.records == []
+    assert world.values(20_000) == []
+
+    (line,) = (r.getMessage() for r in caplog.records if r.levelname == "WARNING")
+    assert line.startswith("reading of pages-0 fails since 5 s, and is tried again: UNKNOWN_SERVER")
+
+
+@pytest.mark.parametrize("offset", [2**63 - 1, 2**63 - 2])
+def test_batch_without_a_next_offset_is_malformed(world, cluster, offset):
+    """The position behind it would have no place in a request."""
+
+    def at_the_end(batch: bytes) -> bytes:
+        moved = bytearray(batch)
+        assign_offset(moved, 0, offset, 0)
+        return bytes(moved)
+
+    world.write("a", "b")
+    cluster[0].on(FetchRequest, with_records(world, at_the_end))
+    with pytest.raises(CorruptRecordError, match=f"the batch at offset {offset} has no next one"):
+        world.values()

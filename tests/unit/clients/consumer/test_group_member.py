@@ -820,3 +820,26 @@ def test_application_polls_as_long_as_the_last_poll_is_not_too_long_ago(runtime)
     watch.note()
 
     assert not watch.is_over()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.MEMBER_ID_REQUIRED,
+    ],
+)
+def test_rounds_without_an_end_are_asked_for_slowly_and_told(runtime, cluster, code, caplog):
+    """A few at once, as members come and go; a coordinator that goes on so is broken."""
+    world = ConsumerWorld(runtime, cluster, group_id="g")
+    cluster[0].on(JoinGroupRequest, JoinGroupResponse(error_code=code))
+    world.subscribe()
+    assert world.values(10_000) == []
+
+    assert 10 < len(cluster[0].sent(JoinGroupRequest)) < 40
+    (line,) = (r.getMessage() for r in caplog.records if "fails since" in r.getMessage())
+    assert line.startswith(
+        f"the membership in group g fails since 5 s, and is tried again: {code.name}"
+    )
