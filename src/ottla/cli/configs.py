@@ -42,6 +42,7 @@ from ottla.cli.zookeeper_session import session
 from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
 from ottla.config.config_type import DOUBLE
 from ottla.config.quota_config import IP_QUOTA_TYPES, QUOTA_TYPES, format_limit, parse_limit
+from ottla.config.whole_number import number_of
 from ottla.protocol.configs import ConfigResourceType
 from ottla.structs import ClientEntity
 
@@ -283,7 +284,7 @@ def entity(arguments: Namespace) -> tuple[str, str | None]:
 def _checked(kind: str, name: str | None) -> tuple[str, str | None]:
     if kind == "broker-loggers" and name is None:
         raise UsageError("each broker has its own loggers: --entity-name is needed, a broker's id")
-    if kind in ("brokers", "broker-loggers") and name and not name.isdigit():
+    if kind in ("brokers", "broker-loggers") and name and number_of(name, 0) is None:
         raise UsageError(f"a broker is named by its id, a number, not '{name}'")
     return kind, name
 

@@ -26,6 +26,7 @@ from ottla.cli.terminal import Terminal, check_reachable, without_servers
 from ottla.cli.times import moment_ms
 from ottla.clients.dead_letter_headers import LARGEST_LETTER
 from ottla.clients.letter_families import FAMILIES, HeaderFamily
+from ottla.config.whole_number import number_of
 from ottla.connect.redrive import (
     MOST_TRIES,
     READING,
@@ -268,9 +269,9 @@ def _place(option: str, text: str, *, has_topic: bool) -> tuple[str, Fits]:
     topic, _, rest = text.partition(":") if has_topic else ("", "", text)
     partition, _, offsets = rest.partition(":")
     first, is_range, last = offsets.partition("-")
-    if not all(not number or number.isdecimal() for number in (partition, first, last)) or (
-        offsets and not first
-    ):
+    if not all(
+        not number or number_of(number, 0) is not None for number in (partition, first, last)
+    ) or (offsets and not first):
         raise UsageError(f"{option} takes {'TOPIC:' * has_topic}PARTITION:17-20, not '{text}'")
     lowest = int(first or 0)
     highest = int(last) if last else math.inf if is_range or not first else lowest

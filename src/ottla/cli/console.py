@@ -20,6 +20,7 @@ from ottla.cli.options import (
 )
 from ottla.cli.property_files import command_settings
 from ottla.config.jaas import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from ottla.config.whole_number import number_of
 from ottla.config.zookeeper_config import parse_connect
 from ottla.console.console_settings import ConsoleSettings
 from ottla.console.masks import mask_of
@@ -341,7 +342,7 @@ def tls_files(arguments: Namespace) -> tuple[str, str] | None:
 def listen_address(text: str) -> tuple[str, int]:
     """Host and port of `--listen`."""
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > MOST_PORT:
+    if not colon or number_of(port, 0, MOST_PORT) is None:
         raise UsageError(f"--listen takes HOST:PORT, as {LISTEN}, not '{text}'")
     return host.strip("[]"), int(port)
 

@@ -23,6 +23,7 @@ from ottla.cli.options import (
 )
 from ottla.cli.output import MessageFormatter, formatter
 from ottla.cli.property_files import load_properties
+from ottla.config.whole_number import number_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import INTERNAL_TOPICS, TopicPartition
 
@@ -180,7 +181,7 @@ def check(arguments: Namespace) -> None:
     if arguments.from_beginning and arguments.offset is not None:
         raise UsageError("options --from-beginning and --offset cannot be used together")
     start = (arguments.offset or "latest").lower()
-    if start not in ("earliest", "latest") and not start.isdecimal():
+    if start not in ("earliest", "latest") and number_of(start, 0) is None:
         raise UsageError(f"--offset takes a number, earliest or latest, not '{arguments.offset}'")
 
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Final
 from ottla import RebalanceListener
 from ottla.cli.command import Command
 from ottla.cli.command_error import UsageError
-from ottla.cli.options import add_bootstrap_server, add_flag, add_integer, bootstrap_server, require
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_flag,
+    add_integer,
+    bootstrap_server,
+    require,
+    whole_number,
+)
 from ottla.cli.producer_perf_test import MIB, POLL_MS, PRINT_METRICS_HELP, REPORT_MS, print_metrics
 from ottla.cli.property_files import load_properties
 
@@ -137,7 +144,7 @@ class ConsumerPerfTestCommand(Command):
             parser.add_argument(
                 option,
                 metavar=metavar,
-                type=int,
+                type=whole_number,
                 default=default,
                 help=f"{text} Default: {default}.",
             )

@@ -12,6 +12,7 @@ from ottla.cli.producer_perf_test import LATENCY_POLL_MS, percentile, text_paylo
 from ottla.cli.property_files import load_properties
 from ottla.cli.terminal import Terminal, with_port
 from ottla.clients.admin.missing_topics import create_missing_topics
+from ottla.config.whole_number import number_of
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -76,7 +77,7 @@ class EndToEndLatencyCommand(Command):
 
 
 def _positive(name: str, text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
+    if number_of(text, 1) is None:
         raise UsageError(f"{name} must be a number above 0, not '{text}'")
     return int(text)
 

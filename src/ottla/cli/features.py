@@ -16,6 +16,7 @@ from ottla.cli.options import (
     key_values,
 )
 from ottla.cli.property_files import command_settings
+from ottla.config.whole_number import number_of
 from ottla.errors import KafkaError
 from ottla.protocol.features import UpgradeType
 
@@ -85,7 +86,7 @@ def check(arguments: Namespace) -> dict[str, int]:
         return dict.fromkeys(arguments.feature, 0)
     levels = {}
     for name, level in key_values(arguments.feature).items():
-        if not level.isdigit():
+        if number_of(level, 0) is None:
             raise UsageError(f"--feature takes a name and a level, as in {name}=1, not '{level}'")
         levels[name] = int(level)
     return levels

@@ -21,6 +21,7 @@ from ottla.cli.property_files import command_settings
 from ottla.cli.table import TEXT, add_format, show_rows
 from ottla.cli.times import moment_ms, moment_text
 from ottla.cli.topic_views import note_no_leader
+from ottla.config.whole_number import number_of
 from ottla.errors import KafkaError
 from ottla.structs import INTERNAL_TOPICS, TopicPartition
 
@@ -95,7 +96,8 @@ def parse_time(text: str, terminal: Terminal) -> int:
     """A timestamp, or the protocol's number for a time that has a name."""
     if text in TIMES:
         return TIMES[text]
-    if not text.lstrip("-").isdecimal():
+    timestamp = number_of(text)
+    if timestamp is None:
         moment = moment_ms(text, terminal.now_ms())
         if moment is None or moment < 0:
             raise UsageError(
@@ -103,7 +105,6 @@ def parse_time(text: str, terminal: Terminal) -> int:
                 f"one of {', '.join(TIMES)}, not '{text}'"
             )
         return moment
-    timestamp = int(text)
     if timestamp < 0 and timestamp not in TIMES.values():
         raise UsageError(f"--time takes milliseconds or one of {', '.join(TIMES)}, not '{text}'")
     if 0 <= timestamp < LIKELY_MS:
@@ -127,7 +128,7 @@ def partition_filter(arguments: Namespace) -> PartitionFilter:
 def parse_rule(rule: str) -> PartitionFilter:
     """`topic`, `topic:1`, `topic:0-3`, `topic:5-` or `topic:-3`; the upper bound is left out."""
     match = _RULE.fullmatch(rule.strip())
-    if match is None:
+    if match is None or any(number and number_of(number) is None for number in match.groups()[1:]):
         raise UsageError(f"--topic-partitions takes rules like topic:0-3, not '{rule}'")
     topic, only, lower, upper = match.groups()
     pattern = topic_pattern(topic or ".*")

@@ -13,6 +13,7 @@ import shlex
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command_error import CommandError
+from ottla.config.whole_number import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,7 +80,7 @@ def asked_port() -> tuple[str, int]:
         (f"{OPTIONS_VARIABLE}: {PORT}", options.get(PORT, "")),
     ):
         if text:
-            if not text.isdecimal() or int(text) >= 1 << 16:
+            if number_of(text, 0, 65535) is None:
                 raise CommandError(f"{asked}={text}: must be a port")
             return f"{asked}={text}", int(text)
     return "", 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.options import whole_number
 from ottla.cli.table import JSON, TEXT, Row, add_format, show_rows
 from ottla.clients.json_answers import OddAnswerError, json_object, part
 from ottla.runtime.clock import SystemClock
@@ -76,7 +77,7 @@ class MetricsCommand(Command):
         )
         parser.add_argument(
             "--reports",
-            type=int,
+            type=whole_number,
             metavar="NUMBER",
             help="With --watch: end after so many reports.",
         )

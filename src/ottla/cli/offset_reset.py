@@ -15,7 +15,7 @@ from ottla.cli.table import TEXT, Row, cell, show_rows
 from ottla.cli.terminal import harmless
 from ottla.cli.text_files import read_text
 from ottla.cli.times import age_text, duration_ms, moment_text, timestamp_ms
-from ottla.cli.topic_views import with_leaders
+from ottla.cli.topic_views import leaders_of, with_leaders
 from ottla.clients.admin.descriptions import IDLE_STATES
 from ottla.clients.admin.offset_reset import (
     OffsetReset,
@@ -24,6 +24,7 @@ from ottla.clients.admin.offset_reset import (
     timestamps,
     within_log,
 )
+from ottla.config.whole_number import number_of
 from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
@@ -68,7 +69,10 @@ def _parse_row(row: Iterable[str], only_group: str | None) -> tuple[str, TopicPa
     if len(group) > 1 or not (group or only_group):
         raise ValueError(row)
     owner = group[0] if group else str(only_group)
-    return owner, TopicPartition(topic, int(partition)), int(offset)
+    number, place = number_of(partition), number_of(offset)
+    if number is None or place is None:
+        raise ValueError(row)
+    return owner, TopicPartition(topic, number), place
 
 
 LOG_END = "log end"
@@ -285,6 +289,10 @@ class _Planner:
         if self.group not in plan:
             raise CommandError(f"{path} has no offsets for group '{self.group}'")
         offsets = plan[self.group]
+        known = leaders_of(self.admin, {each.topic for each in offsets})
+        for each in offsets:
+            if each not in known:
+                raise CommandError(f"{path}: there is no partition {each}")
         led = with_leaders(self.admin, offsets, self.terminal)
         ends = (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
         found = {each: self._find(led, each) for each in ends}

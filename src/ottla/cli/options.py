@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.terminal import USUAL_WIDTH, with_port
 from ottla.cli.zookeeper_brokers import registered_brokers
+from ottla.config.whole_number import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -79,9 +80,9 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 def _columns() -> int:
     """$COLUMNS, else those of the terminal that results go to, if they do."""
-    named = os.environ.get("COLUMNS", "")
-    if named.isdecimal() and int(named):
-        return int(named)
+    named = number_of(os.environ.get("COLUMNS", ""), 1)
+    if named is not None:
+        return named
     try:
         return os.get_terminal_size(1).columns or USUAL_WIDTH
     except OSError:  # it is closed, a file or a pipe
@@ -131,10 +132,11 @@ def add_integer(parser: Options, option: str, metavar: str, text: str) -> None:
 
 def whole_number(text: str) -> int:
     """The number that an option's value is."""
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"takes a number, not '{text}'") from None
+    number = number_of(text)
+    if number is None:
+        kind = "number of 64 bits" if text.isascii() and text.isdecimal() else "number"
+        raise argparse.ArgumentTypeError(f"takes a {kind}, not '{text}'")
+    return number
 
 
 def add_repeated(parser: Options, option: str, metavar: str, text: str) -> None:
@@ -293,10 +295,11 @@ def pairs_of(option: str, form: str, pairs: Iterable[str]) -> dict[str, str]:
 
 def integers(text: str, option: str) -> list[int]:
     """A list like `0,1,2`; a comma at its end is ignored, as by Kafka's scripts."""
-    try:
-        return [int(part) for part in text.rstrip(",").split(",")]
-    except ValueError:
-        raise UsageError(f"{option} takes numbers separated by commas, not '{text}'") from None
+    numbers = [number_of(part.strip()) for part in text.rstrip(",").split(",")]
+    found = [number for number in numbers if number is not None]
+    if len(found) < len(numbers):
+        raise UsageError(f"{option} takes numbers separated by commas, not '{text}'")
+    return found
 
 
 def topic_pattern(expression: str) -> re.Pattern[str]:

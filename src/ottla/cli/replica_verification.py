@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
-from ottla.cli.options import add_bootstrap_server, bootstrap_server, topic_pattern
+from ottla.cli.options import add_bootstrap_server, bootstrap_server, topic_pattern, whole_number
 from ottla.cli.terminal import Terminal, interruptible
 from ottla.clients.partition_reader import ReplicaReader
 from ottla.errors import KafkaError
@@ -133,7 +133,7 @@ class ReplicaVerificationCommand(Command):
             parser.add_argument(
                 option,
                 metavar=metavar,
-                type=int,
+                type=whole_number,
                 default=default,
                 help=f"{text} Default: {default}.",
             )

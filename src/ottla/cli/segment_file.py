@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError
+from ottla.config.whole_number import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,7 @@ def mapped(path: Path) -> Iterator[memoryview]:
 def base_offset(path: Path) -> int:
     """The offset that a file of a segment is named after."""
     digits = path.name.partition(".")[0]
-    if not digits.isdigit():
+    offset = number_of(digits, 0)
+    if offset is None:
         raise CommandError(f"{path} is not named after an offset, as files of a segment are")
-    return int(digits)
+    return offset

@@ -18,6 +18,7 @@ from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import add_integer
 from ottla.cli.terminal import Terminal
+from ottla.config.whole_number import number_of
 from ottla.testing.simulation import HASH_SEED
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def settings_of(arguments: Namespace) -> dict[str, Any]:
         settings["instances"] = arguments.instances
     for text in arguments.topic:
         name, _, partitions = text.rpartition(":")
-        if not name or not partitions.isdigit():
+        if not name or number_of(partitions, 0) is None:
             raise UsageError(f"--topic {text}: must be NAME:PARTITIONS, such as orders:3")
         settings.setdefault("topics", {})[name] = int(partitions)
     return settings

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TextIO
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.times import age_text
+from ottla.config.whole_number import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -322,9 +323,9 @@ def screen_width(stream: TextIO) -> int:
     """The columns of a screen ($COLUMNS is asked first); 0 for a stream that is none."""
     if not stream.isatty():
         return 0
-    named = os.environ.get("COLUMNS", "")
-    if named.isdecimal():
-        return int(named)
+    named = number_of(os.environ.get("COLUMNS", ""), 0)
+    if named is not None:
+        return named
     try:
         return os.get_terminal_size(stream.fileno()).columns or USUAL_WIDTH
     except OSError:
@@ -372,9 +373,10 @@ def with_port(server: str) -> str:
 def host_and_port(server: str) -> tuple[str, int]:
     """`host:port` or `[ipv6]:port` in its two parts."""
     host, _, port = server.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
+    number = number_of(port, 0, 65535)
+    if not host or number is None:
         raise CommandError(f"'{server}' is not an address of the form host:port")
-    return host.strip("[]"), int(port)
+    return host.strip("[]"), number
 
 
 @contextmanager

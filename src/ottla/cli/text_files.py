@@ -11,7 +11,7 @@ def read_text(path: str, kind: str = "") -> str:
 
     what = f"{kind} {path}".strip()
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")  # some editors begin it with a mark
     except OSError as error:
         raise CommandError(f"cannot read {what}: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -7,13 +7,13 @@ from typing import Final
 
 from ottla.cli.command_error import UsageError
 
-_NUMBER = r"[-+]?\d+"
+_NUMBER = r"[-+]?[0-9]{1,18}"
 _DURATION: Final = (
     rf"(?i)(?P<sign>[-+]?)P(?:(?P<days>{_NUMBER})D)?"
     rf"(?P<time>T(?:(?P<hours>{_NUMBER})H)?(?:(?P<minutes>{_NUMBER})M)?"
-    rf"(?:(?P<seconds>{_NUMBER}(?:\.\d{{0,9}})?)S)?)?"
+    rf"(?:(?P<seconds>{_NUMBER}(?:\.[0-9]{{0,9}})?)S)?)?"
 )
-_AGO: Final = r"(?i)(?P<number>\d+) *(?P<unit>[smhd])(?: +ago)?"
+_AGO: Final = r"(?i)(?P<number>[0-9]{1,15}) *(?P<unit>[smhd])(?: +ago)?"
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
 

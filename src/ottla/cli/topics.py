@@ -38,6 +38,7 @@ from ottla.cli.topic_views import (
 from ottla.cli.zookeeper_session import session
 from ottla.cli.zookeeper_topics import ZooKeeperTopics
 from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource, NewTopic
+from ottla.config.whole_number import number_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import INTERNAL_TOPICS, ConfigSource
 
@@ -304,15 +305,12 @@ def topic_settings(pairs: list[str]) -> dict[str, str]:
 
 def parse_assignment(text: str) -> dict[int, list[int]]:
     """`0:1,1:2` as the replicas of each partition, all partitions having as many."""
-    try:
-        assignment = {
-            partition: [int(broker) for broker in brokers.split(":")]
-            for partition, brokers in enumerate(text.split(","))
-        }
-    except ValueError:
-        raise UsageError(
-            f"--replica-assignment takes broker ids like 0:1,1:2, not '{text}'"
-        ) from None
+    assignment: dict[int, list[int]] = {}
+    for partition, listed in enumerate(text.split(",")):
+        ids = [number_of(broker.strip()) for broker in listed.split(":")]
+        assignment[partition] = [broker for broker in ids if broker is not None]
+        if None in ids:
+            raise UsageError(f"--replica-assignment takes broker ids like 0:1,1:2, not '{text}'")
     for partition, brokers in assignment.items():
         if len(set(brokers)) != len(brokers):
             raise UsageError(f"partition {partition} names a broker twice: {brokers}")

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla import RebalanceListener
 from ottla.cli.command import Command
 from ottla.cli.exact_json import json_line
-from ottla.cli.options import add_bootstrap_server, add_flag, add_integer, bootstrap_server, require
+from ottla.cli.options import (
+    add_bootstrap_server,
+    add_flag,
+    add_integer,
+    bootstrap_server,
+    require,
+    whole_number,
+)
 from ottla.cli.producer_perf_test import Throttle
 from ottla.cli.property_files import load_properties
 from ottla.cli.terminal import Terminal, interruptible
@@ -56,7 +63,7 @@ class VerifiableProducerCommand(Command):
             ("--max-messages", "COUNT", "Stop after so many. Default: -1, never."),
             ("--throughput", "RATE", "About so many a second. Default: -1, no limit."),
         ):
-            parser.add_argument(option, metavar=metavar, type=int, default=-1, help=text)
+            parser.add_argument(option, metavar=metavar, type=whole_number, default=-1, help=text)
         parser.add_argument(
             "--acks",
             metavar="ACKS",
@@ -200,7 +207,9 @@ class VerifiableConsumerCommand(Command):
             ("--max-messages", "COUNT", -1, "Stop after so many. Default: -1, never."),
             ("--session-timeout", "MS", 30_000, "The session timeout. Default: 30000."),
         ):
-            parser.add_argument(option, metavar=metavar, type=int, default=default, help=text)
+            parser.add_argument(
+                option, metavar=metavar, type=whole_number, default=default, help=text
+            )
         add_flag(parser, "--verbose", "Print each record as well.")
         add_flag(parser, "--enable-autocommit", "Commit in the background, not after each poll.")
         parser.add_argument(

@@ -9,7 +9,7 @@ from kazoo import exceptions as kazoo_errors
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.four_letter_words import WORDS
-from ottla.cli.options import OptionParser
+from ottla.cli.options import OptionParser, whole_number
 from ottla.version import __version__
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _parser(name: str, *parts: str) -> OptionParser:
     parser = OptionParser(prog=name, add_help=False, allow_abbrev=False)
     for part in parts:
         if part == "-v":
-            parser.add_argument(part, type=int, default=ANY_VERSION, metavar="version")
+            parser.add_argument(part, type=whole_number, default=ANY_VERSION, metavar="version")
         elif part.startswith("-"):
             parser.add_argument(part, action="store_true")
         else:

@@ -16,6 +16,7 @@ from ottla.cli.command_error import CommandError
 from ottla.cli.four_letter_words import ask
 from ottla.cli.jmx_options import java_options
 from ottla.cli.local_ports import require_free
+from ottla.config.whole_number import number_of
 from ottla.runtime.child_process import ending_with_parent
 from ottla.runtime.disk import claim_shared_folder
 from ottla.runtime.free_port import free_port
@@ -83,7 +84,7 @@ class ZooKeeperServer:
     @property
     def port(self) -> int:
         text = self.settings["clientPort"]
-        if not text.isdigit() or not 0 < int(text) < 1 << 16:
+        if number_of(text, 1, 65535) is None:
             raise CommandError(f"clientPort={text}: must be a port")
         return int(text)
 

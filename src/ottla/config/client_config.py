@@ -15,9 +15,10 @@ from ottla.config.known_keys import (
     Refusal,
 )
 from ottla.config.network_config import SUPPORTED_PROTOCOLS
-from ottla.config.rule import any_of, at_least, between, one_of
+from ottla.config.rule import any_of, at_least, between, name_in_requests, one_of
 from ottla.config.sasl_client_config import SaslClientConfig
 from ottla.config.ssl_config import SslConfig
+from ottla.config.whole_number import number_of
 from ottla.errors import ConfigError
 
 
@@ -34,6 +35,7 @@ class ClientConfig(SaslClientConfig, SslConfig, group=True):
     )
     client_id: str = config_key(
         default="ottla",
+        rule=name_in_requests(),
         doc="The name under which the client appears in logs and quotas of the broker.",
     )
     security_protocol: str = config_key(
@@ -109,7 +111,7 @@ class ClientConfig(SaslClientConfig, SslConfig, group=True):
         super().complete(values, given)
         for server in values["bootstrap_servers"]:
             host, _, port = str(server).rpartition(":")
-            if not host or not (port.isdecimal() and 0 < int(port) < 65536):
+            if not host or number_of(port, 1, 65535) is None:
                 raise ConfigError(f"bootstrap.servers={server}: must be host:port")
 
 
@@ -248,6 +250,7 @@ class ProducerConfig(ClientConfig):
     )
     transactional_id: str | None = config_key(
         default=None,
+        rule=name_in_requests(),
         doc="The name of the producer in transactions. It outlives restarts: whoever takes it "
         "over aborts what the one before had begun, and shuts that one out. Needs idempotence.",
     )
@@ -320,6 +323,7 @@ class ConsumerConfig(ClientConfig):
     group_id: str | None = config_key(
         default=None,
         importance=HIGH,
+        rule=name_in_requests(),
         doc="The group that the consumer shares its topics and its offsets with.",
     )
     group_protocol: str = config_key(
@@ -335,6 +339,7 @@ class ConsumerConfig(ClientConfig):
     )
     group_instance_id: str | None = config_key(
         default=None,
+        rule=name_in_requests(),
         doc="A name that outlives restarts: coming back within the session timeout "
         "does not make the group rebalance.",
     )
@@ -421,6 +426,7 @@ class ConsumerConfig(ClientConfig):
     client_rack: str = config_key(
         default="",
         importance=LOW,
+        rule=name_in_requests(),
         doc="The rack of the client, told to the broker with each fetch.",
     )
     default_api_timeout_ms: int = config_key(

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any, Final
 
+from ottla.config.whole_number import number_of
 from ottla.errors import ConfigError
 
 INT_MAX: Final = 2**31 - 1
@@ -139,13 +140,12 @@ def _parse_integer(key: str, value: Any, bits: int) -> int:
     rule = f"{key}={value}: must be a whole number of {bits} bits"
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ConfigError(rule)
-    try:
-        number = int(value)
-    except ValueError:
-        raise ConfigError(rule + _as_number(value)) from None
+    number = value if isinstance(value, int) else number_of(value.strip())
+    if number is None:
+        raise ConfigError(rule + _as_number(value))
     if not -(1 << bits - 1) <= number < 1 << bits - 1:
         raise ConfigError(rule)
-    return number
+    return int(number)
 
 
 def _as_number(text: str | int) -> str:

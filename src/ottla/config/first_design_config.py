@@ -9,6 +9,7 @@ from ottla.config.config_def import LOW, ConfigTable, config_key
 from ottla.config.config_type import LONG, STRING
 from ottla.config.metrics_config import LOOPBACK
 from ottla.config.rule import at_least
+from ottla.config.whole_number import number_of
 from ottla.errors import ConfigError
 from ottla.structs import INTERNAL_TOPICS
 
@@ -93,7 +94,7 @@ class FirstDesignConfig(ConfigTable, group=True):
 def parse_address(text: str) -> Address:
     """`127.0.0.1:9091` as host and port; without a host it is this machine alone."""
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) >= 1 << 16:
+    if not colon or number_of(port, 0, 65535) is None:
         raise ConfigError(f"first.design.listener={text}: must be host:port")
     return Address(host.strip("[]") or LOOPBACK, int(port))
 

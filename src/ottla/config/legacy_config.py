@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Self
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key, dotted
 from ottla.config.config_type import CLASS, LONG
-from ottla.config.rule import at_least, one_of
+from ottla.config.rule import at_least, name_in_requests, one_of
+from ottla.config.whole_number import number_of
 from ottla.config.zookeeper_config import parse_connect
 from ottla.errors import ConfigError
 from ottla.structs import Node
@@ -59,6 +60,7 @@ class LegacyConfig(ConfigTable, group=True):
     )
     client_id: str = config_key(
         default="ottla",
+        rule=name_in_requests(),
         importance=LOW,
         doc="The name under which the client appears in logs and quotas of the broker.",
     )
@@ -344,6 +346,6 @@ def parse_broker(text: str) -> Node:
     """One entry of broker.list: brokerid:host:port."""
     id, _, address = text.partition(":")
     host, _, port = address.rpartition(":")
-    if not id.isdecimal() or not host or not (port.isdecimal() and 0 < int(port) < 1 << 16):
+    if number_of(id, 0) is None or not host or number_of(port, 1, 65535) is None:
         raise ConfigError(f"broker.list={text}: must be brokerid:host:port")
     return Node(int(id), host.strip("[]"), int(port))

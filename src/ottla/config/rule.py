@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ottla.config.whole_number import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +44,7 @@ def throttled_replicas() -> Rule:
 
     def is_replica(item: str) -> bool:
         partition, colon, broker = item.partition(":")
-        return bool(colon) and partition.isdigit() and broker.isdigit()
+        return bool(colon) and None not in (number_of(partition, 0), number_of(broker, 0))
 
     return Rule(
         "be a list of partition:broker, or *",
@@ -52,6 +54,22 @@ def throttled_replicas() -> Rule:
 
 def not_empty() -> Rule:
     return Rule("not be empty", bool)
+
+
+LONGEST_NAME: Final = 32_767
+"""The bytes of a text that the heads of requests, and older requests as a whole, have room for."""
+
+
+def name_in_requests() -> Rule:
+    """A rule for names that go to brokers as they are."""
+
+    def holds(value: Any) -> bool:
+        try:
+            return len(str(value).encode()) <= LONGEST_NAME
+        except UnicodeEncodeError:
+            return False
+
+    return Rule(f"be text of at most {LONGEST_NAME} bytes in UTF-8", holds)
 
 
 def any_of(*rules: Rule) -> Rule:

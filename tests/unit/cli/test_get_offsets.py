@@ -89,6 +89,12 @@ def test_rules_name_topics_and_partitions(tool, cluster, rules, partitions):
         (("--topic-partitions", "a", "--topic", "a"), "cannot be used with"),
         (("--time", "noon"), "not 'noon'"),
         (("--time", "-7"), "not '-7'"),
+        (("--time", "1_000"), "not '1_000'"),
+        (("--time", "9" * 20), f"not '{'9' * 20}'"),
+        (("--time", "9" * 5000), f"not '{'9' * 5000}'"),
+        (("--topic-partitions", f"a:{'9' * 5000}"), "rules like topic:0-3"),
+        (("--topic-partitions", f"a:1-{'9' * 20}"), "rules like topic:0-3"),
+        (("--topic", "a", "--partitions", "1_0"), "--partitions takes numbers"),
     ],
 )
 def test_mistakes_are_one_line(tool, cluster, words, line):

@@ -169,6 +169,27 @@ def test_file_without_the_group_is_refused(tool, cluster, tmp_path):
     assert "plan.csv has no offsets for group 'g'" in outcome.err
 
 
+@pytest.mark.parametrize("line", ["t,7,7", "none,0,7"])
+def test_file_with_a_partition_that_there_is_not_changes_nothing(tool, cluster, tmp_path, line):
+    """A line that is passed over would look as if it had been done."""
+    path = tmp_path / "plan.csv"
+    path.write_text(f"t,0,7\n{line}\n")
+    words = ("--reset-offsets", "--group", "g", "--from-file", path, "--execute")
+    outcome = tool("consumer-groups", *words)
+
+    assert outcome.status == 1
+    assert f"plan.csv: there is no partition {'-'.join(line.split(',')[:2])}" in outcome.err
+    assert cluster.changes == []
+
+
+def test_file_may_begin_with_a_mark_of_its_encoding(reset, tmp_path):
+    """Editors of Windows write one, and end lines in their way."""
+    path = tmp_path / "plan.csv"
+    path.write_bytes(b"\xef\xbb\xbft,0,7\r\nt,1,8\r\n")
+
+    assert reset("--from-file", path) == {T0: 7, T1: 8}
+
+
 def test_all_topics_are_those_with_offsets(reset):
     """Topics that the group has not read are left alone."""
     assert reset("--all-topics", "--to-latest") == {T0: 100, U0: 9}
@@ -343,7 +364,9 @@ def test_plan_can_be_read_back(tmp_path, with_group, only_group):
     assert read_plan(str(path), only_group=only_group) == PLAN
 
 
-@pytest.mark.parametrize("line", ["t,0", "t,x,5", "t,0,5", "a,b,t,0,5"])
+@pytest.mark.parametrize(
+    "line", ["t,0", "t,x,5", "t,0,5", "a,b,t,0,5", "g,t,0,1_0", "g,t,\u0663,1"]
+)
 def test_wrong_line_is_named(tmp_path, line):
     """The message has the file, the line and what was expected there."""
     path = tmp_path / "plan.csv"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 
 import pytest
 
@@ -19,6 +19,7 @@ from ottla.cli.options import (
     one_of,
     only_with,
     require,
+    whole_number,
     with_ports,
 )
 
@@ -153,3 +154,26 @@ def test_servers_that_are_none_are_not_those_of_this_machine(ottla, clients, mon
     assert outcome.status == 1
     assert f"--bootstrap-server needs HOST[:PORT], not '{given}'" in outcome.err
     assert clients.asked == []
+
+
+@pytest.mark.parametrize("text", ["1_0", "\u0663", " 1", "1.0", ""])
+def test_option_takes_digits_of_ascii_alone(text):
+    """Who writes another form may mean another number."""
+    with pytest.raises(ArgumentTypeError, match=f"^takes a number, not '{text}'$"):
+        whole_number(text)
+
+
+@pytest.mark.parametrize("text", ["9" * 19, "9" * 5000])
+def test_option_takes_numbers_for_which_there_is_room(text):
+    """The message has the rule."""
+    with pytest.raises(ArgumentTypeError, match=f"^takes a number of 64 bits, not '{text}'$"):
+        whole_number(text)
+    assert whole_number("-9223372036854775808") == -(2**63)
+
+
+@pytest.mark.parametrize("columns", ["9" * 5000, "\u00b2", "0", "-1", "1"])
+def test_help_is_shown_however_wide_the_screen_is_said_to_be(ottla, monkeypatch, columns):
+    """$COLUMNS is any text."""
+    monkeypatch.setenv("COLUMNS", columns)
+
+    assert ottla("topics", "--help").status == 0

@@ -29,7 +29,18 @@ def test_one_listening_server_is_enough():
         check_reachable(f"127.0.0.1:{free_port('127.0.0.1')},127.0.0.1:{listener.getsockname()[1]}")
 
 
-@pytest.mark.parametrize("server", ["localhost", ":9092", "localhost:x", "localhost:70000"])
+@pytest.mark.parametrize(
+    "server",
+    [
+        "localhost",
+        ":9092",
+        "localhost:x",
+        "localhost:70000",
+        "a:\u00b2",
+        f"a:{'9' * 5000}",
+        "a:1_0",
+    ],
+)
 def test_address_without_host_or_port_is_refused(server):
     """An address is a host and a port."""
     with pytest.raises(CommandError, match="host:port"):

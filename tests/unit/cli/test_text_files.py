@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.cli.command_error import CommandError
+from ottla.cli.property_files import load_properties
 from ottla.cli.text_files import read_text
 
 LATIN_1 = "caf\u00e9".encode("latin-1")
@@ -69,3 +70,11 @@ def test_commands_name_a_file_that_they_cannot_read(tool, admin, tmp_path, words
     assert str(path) in outcome.err
     assert "No such file" in outcome.err or "is not UTF-8 text" in outcome.err
     assert "--log-level DEBUG" not in outcome.err
+
+
+def test_mark_of_the_encoding_is_no_part_of_the_text(tmp_path):
+    """It would be a part of the first setting's name."""
+    path = tmp_path / "a.properties"
+    path.write_bytes(b"\xef\xbb\xbfclient.id=ab\r\n")
+
+    assert load_properties(str(path)) == {"client.id": "ab"}

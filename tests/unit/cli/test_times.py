@@ -49,7 +49,12 @@ def test_duration_adds_its_parts(text, expected):
     assert duration_ms(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "1D", "P1M", "P1W", "PT1", "PT1H1H"])
+LONG = f"PT{'9' * 400}S"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "P", "PT", "P1DT", "1D", "P1M", "P1W", "PT1", "PT1H1H", "P\u0663D", LONG]
+)
 def test_duration_of_another_form_is_refused(text):
     """Months and weeks have no fixed length in Kafka's durations."""
     with pytest.raises(UsageError, match="a duration like P7D or PT1H30M"):

@@ -132,3 +132,22 @@ def test_one_dict_serves_producer_and_consumer():
     """What is the other one's setting is passed over, not taken for a misspelt one."""
     ProducerConfig.parse({"value.deserializer": bytes, "group.id": "g"})
     ConsumerConfig.parse({"value.serializer": str.encode, "batch.size": "1"})
+
+
+NAMES = {
+    "client.id": AdminConfig,
+    "transactional.id": ProducerConfig,
+    "group.id": ConsumerConfig,
+    "group.instance.id": ConsumerConfig,
+    "client.rack": ConsumerConfig,
+}
+
+
+@pytest.mark.parametrize("key", NAMES)
+@pytest.mark.parametrize("name", ["\ud800", "a\udcff", "x" * 32_768, "\u20ac" * 10_923])
+def test_name_for_which_requests_have_no_room_is_refused(key, name):
+    """Nothing could be sent, and each try would end a task with a traceback."""
+    servers = {"bootstrap.servers": "localhost:9092", "group.id": "g"}
+    with pytest.raises(ConfigError, match=f"^INVALID_CONFIG: {key}=.*: must be text of at most"):
+        NAMES[key].parse({**servers, key: name})
+    assert NAMES[key].parse({**servers, key: name[:10] if name.isascii() else "\u20ac"})

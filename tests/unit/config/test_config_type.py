@@ -157,3 +157,11 @@ def test_annotation_of_no_setting_asks_for_its_type(annotation):
     """A type that no setting has says nothing of how its text is read."""
     with pytest.raises(TypeError, match="must give its ConfigType"):
         type_of_annotation(annotation)
+
+
+@pytest.mark.parametrize("text", ["1_000", "\u0663", "\u00b2", "9" * 5000, "1 0"])
+@pytest.mark.parametrize("kind", [SHORT, INT, LONG])
+def test_number_is_of_ascii_digits(kind, text):
+    """Kafka takes no other form; Python does."""
+    with pytest.raises(ConfigError, match="must be a whole number of"):
+        kind.parse("k", text)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.config.rule import any_of, at_least, between, each_one_of, not_empty, one_of
+from ottla.config.rule import (
+    any_of,
+    at_least,
+    between,
+    each_one_of,
+    name_in_requests,
+    not_empty,
+    one_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -17,6 +25,8 @@ from ottla.config.rule import any_of, at_least, between, each_one_of, not_empty,
         (each_one_of("a", "b"), ("b", "a"), ("a", "c")),
         (each_one_of("a", "b"), ("a",), ()),
         (each_one_of("a", "b"), ("a",), ("a", "a")),
+        (name_in_requests(), "\u00e9" * 16_383, "\u00e9" * 16_384),
+        (name_in_requests(), "", "a\udcffb"),
         (any_of(between(1, 9), one_of("x")), 9, 10),
     ],
 )
