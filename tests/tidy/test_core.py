@@ -39,6 +39,7 @@ OTHERS = {
     "network/sasl_login": "the client's side of a login, where settings have one",
     "network/traffic": "connections and bytes of listeners, for measures",
     "network/tls_context": "what OpenSSL gets, of settings and files that change",
+    "network/tls_input": "records of TLS on their way to OpenSSL, some at a time",
     "network/tls_stores": "the formats of keys and certificates, for looking up",
     "record/col*": "records as columns, for Spark",
     "record/consumer_record": "records with their place, for consumers",

@@ -1,10 +1,11 @@
 """Listeners, and which clients are accepted.
 
 `max.connections` counts all listeners together: when it is reached, no client is accepted until
-another leaves, except on the listener of the brokers, where the client that was quiet for
-longest makes room (KIP-402). `max.connections.per.ip` is checked after accepting: one too many is
-closed at once. How fast clients may come is limited as well (`ConnectionRates`). The last file
-descriptors are not for clients: who just connects cannot take them from the logs.
+another leaves, except on the listener of the brokers, where a client in its handshake, or the one
+that was quiet for longest, makes room (KIP-402). `max.connections.per.ip` is checked after
+accepting: one too many is closed at once. How fast clients may come is limited as well
+(`ConnectionRates`). The last file descriptors are not for clients: who just connects cannot take
+them from the logs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from ottla.network.connection import Connection
 from ottla.network.connection_rates import ConnectionRates
 from ottla.network.descriptors import is_of_reserve
 from ottla.network.socket_config import NO_LIMIT, SocketConfig
@@ -36,6 +36,10 @@ TOLD_EVERY_MS: Final = 10_000
 MAX_REFUSED: Final = 1024
 """So many clients are kept waiting before they are closed; more are closed at once."""
 MAPPED_IPV4 = "::ffff:"
+End = Callable[[str], object]
+"""Ends a client that can make room for another, and is given the reason."""
+TURN_NS: Final = 10_000_000
+"""After so long a stage of a turn begins nothing more: a handshake may take milliseconds."""
 
 
 class Listener(Value, frozen=True):
@@ -55,13 +59,13 @@ class Acceptor:
         config: SocketConfig,
         served: ServedSockets,
         admit: Callable[[socket.socket, Listener, tuple[str, int]], object],
-        quietest: Callable[[Listener], Connection | None],
+        quietest: Callable[[Listener], End | None],
     ) -> None:
         self._runtime = runtime
         self._config = config
         self._served = served
         self._admit = admit
-        self._quietest = quietest
+        self.replaceable = [quietest]
         self._sockets: dict[int, tuple[socket.socket, Listener]] = {}
         self._watched: set[int] = set()
         self._count = 0
@@ -133,11 +137,13 @@ class Acceptor:
     def accept(self, fd: int) -> None:
         """Accept from a listening socket that is ready, a bounded number of clients."""
         endpoint, listener = self._sockets[fd]
+        now_ns = self._runtime.clock.monotonic_ns
+        ends_ns = now_ns() + TURN_NS
         for _ in range(self._config.turn_max_accepts):
-            leaver = None
+            end_other = None
             if self._is_full():
-                leaver = self._replaceable_by(listener)
-                if leaver is None:
+                end_other = self._replaceable_by(listener)
+                if end_other is None:
                     self._watch()
                     return
             try:
@@ -157,10 +163,10 @@ class Acceptor:
                 self._wait(listener, EXHAUSTED_PAUSE_MS)
                 self._tell(listener, "the last descriptors are for files")
                 return
-            if leaver is not None:
-                leaver.close("max.connections is reached and a broker wants to connect")
+            if end_other is not None:
+                end_other("max.connections is reached and a broker wants to connect")
             self._let_in(client, listener, (address[0].removeprefix(MAPPED_IPV4), address[1]))
-            if listener.name in self._pausing:
+            if listener.name in self._pausing or now_ns() >= ends_ns:
                 return
 
     def left(self, client_host: str) -> None:
@@ -242,10 +248,10 @@ class Acceptor:
     def _is_full(self) -> bool:
         return self._count >= self._config.max_connections
 
-    def _replaceable_by(self, listener: Listener) -> Connection | None:
+    def _replaceable_by(self, listener: Listener) -> End | None:
         if listener.name != self._config.inter_broker_listener_name:
             return None
-        return self._quietest(listener)
+        return next(filter(None, (find(listener) for find in self.replaceable)), None)
 
     def _pause(self, listener: Listener, error: OSError) -> None:
         """Leave clients in the backlog for a moment; to ask again at once would only burn time."""

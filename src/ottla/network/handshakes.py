@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from ottla.network.acceptor import Listener
+from ottla.network.acceptor import End, Listener
 from ottla.network.tls_context import ListenerTls
 from ottla.network.tls_transport import TlsSide, TlsTransport
 from ottla.network.transport import Transport
@@ -28,9 +28,6 @@ from ottla.structs import Value
 logger = logging.getLogger(__name__)
 
 TURN_STEPS: Final = 16
-TURN_NS: Final = 10_000_000
-"""After so long no other step is taken, and no other request begun, in a turn: to sign with a long
-key takes milliseconds."""
 OnAuthenticated = Callable[[Transport, KafkaPrincipal], object]
 """Takes over a client whose handshake is done, under the name of its certificate."""
 
@@ -94,9 +91,8 @@ class Handshakes:
         timer = self._scheduler.call_later(self._timeout_ms, expire)
         self._by_fd[fd] = Handshake(transport, tls, listener, client, on_done, timer)
 
-    def begin_turn(self) -> None:
-        self._steps_left = TURN_STEPS
-        self._ends_ns = self._now_ns() + TURN_NS
+    def begin_turn(self, ends_ns: int) -> None:
+        self._steps_left, self._ends_ns = TURN_STEPS, ends_ns
 
     def step(self, fd: int) -> None:
         """Continue one that the poller has reported; not in this turn if its steps are used up."""
@@ -127,6 +123,13 @@ class Handshakes:
         handshake.timer.cancel()
         del self._by_fd[fd]
         handshake.on_done(handshake.transport, principal)
+
+    def oldest(self, listener: Listener) -> End | None:
+        """Ends the oldest handshake of another listener, which can make room for a broker's."""
+        for fd, each in self._by_fd.items():
+            if each.listener.name != listener.name:
+                return partial(self._end, fd)
+        return None
 
     def close(self) -> None:
         """The processor stops."""

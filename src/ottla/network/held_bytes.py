@@ -6,11 +6,14 @@ So many clients that stop could fill the memory of a broker long before they are
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Final
 
 from ottla.network.connection import Connection
+
+logger = logging.getLogger(__name__)
 
 MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 MAX_REQUEST_BYTES: Final = 1024 * 1024 * 1024
@@ -65,3 +68,12 @@ def half_requests() -> HeldBytes:
     """The requests that have begun to come."""
     reason = "the rest of its request does not come"
     return HeldBytes(lambda each: each.frames.owned_bytes, MAX_REQUEST_BYTES, reason)
+
+
+def check_size(connection: Connection, max_frame_bytes: Callable[[int], int]) -> None:
+    """Hang up where a request has begun that is larger than its API allows: it is not received."""
+    key, size = connection.frames.begun()
+    if size > max_frame_bytes(key):
+        why = f"a request of {size} bytes: with API key {key} it may not have so many"
+        logger.info("closing %s: %s", connection.id, why)
+        connection.finish(why)

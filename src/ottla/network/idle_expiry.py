@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from ottla.network.acceptor import Listener
+from ottla.network.acceptor import End, Listener
 from ottla.network.connection import THROTTLED, Connection
 from ottla.runtime import Runtime, Timer
 
@@ -42,11 +42,11 @@ class IdleExpiry:
     def remove(self, connection: Connection) -> None:
         del self._by_activity[connection]
 
-    def quietest(self, listener: Listener) -> Connection | None:
-        """The connection of another listener that can make room for a broker's."""
+    def quietest(self, listener: Listener) -> End | None:
+        """Ends the connection of another listener that can make room for a broker's."""
         for connection in self:
             if connection.listener_name != listener.name and not connection.is_closing:
-                return connection
+                return connection.close
         return None
 
     def stop(self) -> None:

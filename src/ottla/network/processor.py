@@ -39,7 +39,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ottla.errors import RemoteProtocolError
-from ottla.network.acceptor import Acceptor, Listener
+from ottla.network.acceptor import TURN_NS, Acceptor, Listener
 from ottla.network.connection import (
     BLOCKED,
     CLOSING,
@@ -50,8 +50,8 @@ from ottla.network.connection import (
     Identify,
 )
 from ottla.network.frame_buffer import BufferPool, FrameBuffer
-from ottla.network.handshakes import TURN_NS, Handshakes
-from ottla.network.held_bytes import half_requests, unread_answers
+from ottla.network.handshakes import Handshakes
+from ottla.network.held_bytes import check_size, half_requests, unread_answers
 from ottla.network.idle_expiry import IdleExpiry
 from ottla.network.outgoing import ALL, COLD, FULL, Flushed, TruncatedFileError
 from ottla.network.read_ahead import ReadAhead
@@ -107,15 +107,6 @@ class Sent:
             self.on_sent(connection)
 
 
-def check_size(connection: Connection, max_frame_bytes: Callable[[int], int]) -> None:
-    """Hang up where a request has begun that is larger than its API allows: it is not received."""
-    key, size = connection.frames.begun()
-    if size > max_frame_bytes(key):
-        why = f"a request of {size} bytes: with API key {key} it may not have so many"
-        logger.info("closing %s: %s", connection.id, why)
-        connection.finish(why)
-
-
 class Processor:
     """Serves clients: frames come out through `on_request`, answers go in through the connection.
 
@@ -142,6 +133,7 @@ class Processor:
         self._handshakes = Handshakes(
             runtime, self._sockets, config.tls_handshake_timeout_ms, self._acceptor.left
         )
+        self._acceptor.replaceable.insert(0, self._handshakes.oldest)
         self._ahead, self._begun = self._handshakes.side.ahead, half_requests()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped: asyncio.Future[None] | None = None
@@ -228,8 +220,8 @@ class Processor:
         self._is_turn_due, self._in_turn = False, not self._sockets.is_closed
         if not self._in_turn:
             return  # a turn was due when the processor stopped
-        self.turn_began_ns = self._clock.monotonic_ns()
-        self._now_ms = self.turn_began_ns // 1_000_000
+        self.turn_began_ns = began_ns = self._clock.monotonic_ns()
+        self._now_ms, self._ends_ns = began_ns // 1_000_000, began_ns + TURN_NS
         for stage in self._stages:
             try:
                 stage()
@@ -297,8 +289,7 @@ class Processor:
 
     def _accept(self) -> None:
         acceptable, self._acceptable = self._acceptable, {}
-        if acceptable:
-            self._handshakes.begin_turn()
+        self._handshakes.begin_turn(self._ends_ns)
         for fd in acceptable:
             self._served = None
             if fd in self._handshakes:
@@ -349,7 +340,8 @@ class Processor:
         used = count = 0
         self._large_bytes_left = TURN_LARGE_FRAME_BYTES
         for connection in self._readable:
-            if used + RECEIVE_BYTES > TURN_RECEIVE_BYTES or self._large_bytes_left <= 0:
+            is_late = self.tls and count and self._clock.monotonic_ns() >= self._ends_ns
+            if is_late or used > TURN_RECEIVE_BYTES - RECEIVE_BYTES or self._large_bytes_left <= 0:
                 break
             count += 1
             if connection.muted or connection.is_ready or connection.is_queued_to_send:
@@ -407,30 +399,29 @@ class Processor:
 
     def _handle(self) -> None:
         ready, self._ready = self._ready, []
-        requests_left = self._config.turn_max_requests
-        count, ends_ns = 0, self.turn_began_ns + TURN_NS
+        requests_left, count = self._config.turn_max_requests, 0
         # Of many clients none has its next request handled before each has had one handled.
         share = requests_left // len(ready) or 1 if ready else 0
         try:
             for connection in ready:
-                if requests_left <= 0 or (count and self._clock.monotonic_ns() >= ends_ns):
+                if requests_left <= 0 or (count and self._clock.monotonic_ns() >= self._ends_ns):
                     break
                 count += 1
                 connection.is_ready, self._served = False, connection
-                requests_left -= self._handle_frames(connection, share, ends_ns)
+                requests_left -= self._handle_frames(connection, share)
         finally:
             # Connections that were not served come before those that want more.
             for connection in ready[count:]:
                 connection.frames.settle()
             self._ready = ready[count:] + self._ready
 
-    def _handle_frames(self, connection: Connection, max_requests: int, ends_ns: int) -> int:
+    def _handle_frames(self, connection: Connection, max_requests: int) -> int:
         """Hand over the requests that can be handled now, each when the one before is answered."""
         frames = connection.frames
         count = 0
         try:
             while not connection.muted and count < max_requests:
-                is_late = count and self._clock.monotonic_ns() >= ends_ns
+                is_late = count and self._clock.monotonic_ns() >= self._ends_ns
                 if is_late or (connection.owed and connection.must_wait(frames.begun()[0])):
                     break
                 if (frame := frames.next_frame()) is None:

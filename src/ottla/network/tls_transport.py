@@ -13,15 +13,20 @@ import ssl
 from collections.abc import Iterable
 from typing import Final, cast
 
+from ottla.network.tls_input import NOTHING, TlsInput
 from ottla.network.transport import MSG_MORE, hang_up, has_ended, probe, send_read
 from ottla.runtime import Buffer, File
 
 CHUNK_BYTES: Final = 64 * 1024
 # So much of one client is decrypted at once; 256 KB take a tenth of a millisecond.
 RECEIVE_BYTES: Final = 256 * 1024
+MAX_PULLS: Final = RECEIVE_BYTES // CHUNK_BYTES
+# Of a handshake: so much is read at once, and no more once so much has come. To look at the
+# certificates that a client shows takes longer than to verify those that are needed.
+HELLO_BYTES: Final = 8 * 1024
+MAX_HELLO_BYTES: Final = 32 * 1024
 # The bytes TLS itself may owe a peer (alerts, new keys) that does not read.
 MAX_OWED_BYTES: Final = 64 * 1024
-NOTHING: Final = memoryview(b"")
 
 
 class TlsSide:
@@ -46,15 +51,15 @@ class TlsTransport:
     cannot be encrypted twice, so the same plaintext must be offered again.
     """
 
-    __slots__ = ("_accepted", "_encrypted", "_fd", "_in", "_out", "_side", "_socket", "_tls")
+    __slots__ = ("_accepted", "_encrypted", "_fd", "_input", "_out", "_side", "_socket", "_tls")
 
     def __init__(self, endpoint: socket.socket, context: ssl.SSLContext, side: TlsSide) -> None:
         self._socket = endpoint
         self._fd = endpoint.fileno()
         self._side = side
-        self._in = ssl.MemoryBIO()
+        self._input = TlsInput(endpoint.recv_into)
         self._out = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._in, self._out, server_side=True)
+        self._tls = context.wrap_bio(self._input.bio, self._out, server_side=True)
         self._encrypted = NOTHING  # of which the socket has taken nothing yet
         self._accepted = 0  # bytes of plaintext in there
 
@@ -91,32 +96,37 @@ class TlsTransport:
                 self._push()
                 raise
             self._take_encrypted()
-            if not is_done and not self._encrypted and not self._pull():
+            if is_done or self._encrypted:
+                continue
+            if self._input.received_bytes > MAX_HELLO_BYTES - HELLO_BYTES:
+                raise OSError(None, f"it has sent {self._input.received_bytes} bytes, and no end")
+            if not self._input.pull(self._side.scratch[:HELLO_BYTES]):
                 break
         return False
 
     def recv_into(self, target: memoryview) -> int:
-        """Decrypt as much as fits and has come; 0 is the end of the stream."""
+        """Decrypt as much as fits and has come, of a few reads; 0 is the end of the stream."""
         end = min(len(target), RECEIVE_BYTES)
-        filled = 0
+        filled, pulls_left = 0, MAX_PULLS
         has_ended = False
         while filled < end:
             try:
                 count = cast(int, self._tls.read(end - filled, target[filled:]))
             except ssl.SSLWantReadError:
-                if not self._pull():
+                if not pulls_left or not self._input.pull(self._side.scratch):
                     break
+                pulls_left -= 1
                 continue
             except ssl.SSLEOFError:
                 count = 0
             if not count:
-                self._in.write_eof()  # also after a goodbye, of which the socket says nothing more
+                self._input.bio.write_eof()  # also after a goodbye: the socket says no more of it
                 has_ended = True
                 break
             filled += count
         if self._out.pending:
             self._answer()
-        self._note_ahead(has_ended or filled == end)
+        self._note_ahead(has_ended or filled == end or not pulls_left)
         if not filled and not has_ended:
             raise BlockingIOError
         return filled
@@ -208,20 +218,8 @@ class TlsTransport:
         if not self._push() and len(self._encrypted) > CHUNK_BYTES + MAX_OWED_BYTES:
             raise OSError(None, "the client reads nothing, and TLS owes it more and more")
 
-    def _pull(self) -> bool:
-        """Take the bytes that the socket has; False when there are none."""
-        try:
-            count = self._socket.recv_into(self._side.scratch)
-        except BlockingIOError:
-            return False
-        if count:
-            self._in.write(self._side.scratch[:count])
-        else:
-            self._in.write_eof()
-        return True
-
     def _note_ahead(self, is_possible: bool) -> None:
-        if is_possible and (self._in.pending or self._in.eof or self._tls.pending()):
+        if is_possible and (self._input.is_ahead or self._tls.pending()):
             self._side.ahead.add(self._fd)
         else:
             self._side.ahead.discard(self._fd)

@@ -12,7 +12,7 @@ import pytest
 from network_world import PATIENCE_S, Client, NetworkWorld, frame
 
 from ottla.network import processor
-from ottla.network.acceptor import EXHAUSTED_PAUSE_MS, TOLD_EVERY_MS, Listener
+from ottla.network.acceptor import EXHAUSTED_PAUSE_MS, TOLD_EVERY_MS, TURN_NS, Listener
 from ottla.network.processor import RECEIVE_BYTES
 from ottla.network.socket_config import SocketConfig
 from ottla.runtime import serving_loop
@@ -90,6 +90,27 @@ def test_new_clients_do_not_wait_for_requests_of_others(
 
     assert len(world.processor.connections) == 11
     assert len(world.requests) < 10
+
+
+def test_clients_of_a_turn_have_a_limit_of_time(world: NetworkWorld, monkeypatch) -> None:
+    """TLS is made ready for each of them; those who are left come in the next turns."""
+    admit = world.processor._acceptor._admit
+
+    def slow(*client: object) -> None:
+        world.clock.advance(TURN_NS // 2_000_000)
+        admit(*client)
+
+    monkeypatch.setattr(world.processor._acceptor, "_admit", slow)
+    clients = [world.new_client() for _ in range(7)]
+    for client in clients:
+        client.connect(("127.0.0.1", world.port))
+        client.setblocking(False)
+    world.look()
+    assert len(world.processor.connections) == 2
+
+    for client in clients:
+        client.send(frame(b"hello"))
+        assert world.receive(client, 9) == frame(b"hello")
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")

@@ -14,8 +14,9 @@ import pytest
 from network_world import PATIENCE_S, NetworkWorld, frame
 from tls_world import TlsClient, listening, trusting
 
-from ottla.network.handshakes import TURN_NS, TURN_STEPS
-from ottla.network.tls_transport import TlsTransport
+from ottla.network.acceptor import TURN_NS
+from ottla.network.handshakes import TURN_STEPS
+from ottla.network.tls_transport import HELLO_BYTES, MAX_HELLO_BYTES, TlsTransport
 from ottla.runtime import FileRegion, LocalDisk
 
 
@@ -258,6 +259,69 @@ def test_handshakes_of_a_turn_have_a_limit_of_time(tls: TlsWorld, monkeypatch) -
 
     for client in clients:
         tls.world.until(client.socket.take)
+
+
+def test_receiving_of_a_turn_has_a_limit_of_time(tls: TlsWorld, monkeypatch) -> None:
+    """Records that carry little take long to decrypt; those that are left are read before long."""
+    clients = [tls.connect() for _ in range(8)]
+    receive, read = TlsTransport.recv_into, []
+
+    def slow(transport: TlsTransport, target: memoryview) -> int:
+        read.append(transport)
+        tls.world.clock.advance(TURN_NS // 2_000_000)
+        return receive(transport, target)
+
+    monkeypatch.setattr(TlsTransport, "recv_into", slow)
+    for client in clients:
+        client.socket.send(client.end.write(frame(b"ping")))
+    tls.world.await_bytes()
+    tls.world.look()
+    assert len(read) == 2
+
+    for client in clients:
+        assert client.receive(8) == frame(b"ping")
+    assert len(set(read)) == 8
+
+
+@pytest.mark.parametrize("hello", [b"", b"\x16\x03\x01"])
+def test_handshake_makes_room_for_a_broker(new_tls: Callable[..., TlsWorld], hello: bytes) -> None:
+    """As clients do that are connected; those go on, and so does the broker that has come."""
+    tls = new_tls(max_connections=3, inter_broker_listener_name="INTERNAL")
+    internal = tls.world.processor.listen("INTERNAL", "127.0.0.1", 0)
+    served, first, second = tls.connect(), *(tls.world.connect(tls.port) for _ in range(2))
+    tls.world.send(first, hello)
+    broker = tls.world.connect(internal.port)
+    broker.send(frame(b"broker"))
+
+    assert tls.world.receive(broker, 10) == frame(b"broker")
+    assert tls.world.is_closed(first)
+    assert tls.world.is_open(second)
+    served.send(frame(b"client"))
+    assert served.receive(10) == frame(b"client")
+
+
+def test_handshake_of_very_many_bytes_is_closed(
+    new_tls: Callable[..., TlsWorld], certificates, tmp_path: Path, caplog
+) -> None:
+    """Each certificate is read before one is verified; a chain of some is taken."""
+    caplog.set_level(logging.INFO, logger="ottla.network")
+    tls = new_tls(ASKS | {"ssl_truststore_location": certificates.ca})
+    key, ca = (Path(each).read_text() for each in (certificates.alice, certificates.ca))
+    long, longer = tmp_path / "long.pem", tmp_path / "longer.pem"
+    long.write_text(key + ca * 10)
+    longer.write_text(key + ca * 100)
+    assert principal_of(tls, ssl_keystore_location=str(long)).startswith("User:CN=alice")
+    client = tls.client(ssl_keystore_location=str(longer))
+
+    def is_closed() -> bool:
+        if not client.socket.closed_by_peer:
+            client.pump()
+        return client.socket.closed_by_peer
+
+    tls.world.until(is_closed)
+    (line,) = [each.message for each in caplog.records]
+    sent = int(line.partition("it has sent ")[2].split()[0])
+    assert MAX_HELLO_BYTES - HELLO_BYTES < sent <= MAX_HELLO_BYTES
 
 
 def test_stop_closes_handshakes_too(tls: TlsWorld) -> None:

@@ -8,7 +8,8 @@ import pytest
 from tls_world import TlsEnd, listening, trusting
 
 from ottla.network.outgoing import ALL, FULL, Outgoing
-from ottla.network.tls_transport import CHUNK_BYTES, TlsSide, TlsTransport
+from ottla.network.tls_input import MAX_RECORDS
+from ottla.network.tls_transport import CHUNK_BYTES, MAX_PULLS, TlsSide, TlsTransport
 from ottla.runtime import FileRegion
 from ottla.testing import MemoryDisk
 
@@ -155,6 +156,22 @@ def test_many_records_fill_one_buffer(agreed: Stream) -> None:
     agreed.wire.inbox += agreed.client.write(data)
 
     assert read(agreed, 200_000) == data
+    assert not agreed.side.ahead
+
+
+def test_records_of_a_byte_are_read_some_at_a_time(agreed: Stream) -> None:
+    """However many have come: each costs as much as a large one, and others wait meanwhile."""
+    data = content(5000)
+    for byte in data:
+        agreed.wire.inbox += agreed.client.write(bytes([byte]))
+    received, most = b"", 0
+    while len(received) < len(data):
+        part = read(agreed, 100_000)
+        received, most = received + part, max(most, len(part))
+        assert agreed.side.ahead or received == data
+
+    assert received == data
+    assert 0 < most <= MAX_RECORDS * (MAX_PULLS + 1)
     assert not agreed.side.ahead
 
 
