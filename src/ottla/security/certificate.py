@@ -25,6 +25,11 @@ SHORT_NAMES: Final = {
 }
 """The attributes that RFC 2253 gives names to; Java writes all others by their numbers."""
 
+MAX_NAME_BYTES: Final = 1024
+MAX_ATTRIBUTES: Final = 24
+"""Of a name: mapping rules look for the parts of it, in time that grows by a power of their count,
+and a name is kept with each connection. X.509's own bounds of single values are 64 to 128."""
+
 _OID: Final = 0x06
 _UTC_TIME: Final = 0x17
 _VERSION: Final = 0xA0
@@ -97,10 +102,18 @@ def elements(data: bytes) -> Iterator[Element]:
 
 
 def distinguished_name(der: bytes) -> str:
-    """A Name in DER as Java writes it: the last of its parts first, commas without blanks."""
+    """A Name in DER as Java writes it: the last of its parts first, commas without blanks.
+
+    Raises:
+        ValueError: it is none, or longer than names are.
+    """
+    if len(der) > MAX_NAME_BYTES:
+        raise ValueError(f"a name of {len(der)} bytes: it may have {MAX_NAME_BYTES}")
     (name,) = elements(der)
-    parts = ["+".join(map(_attribute, elements(part.content))) for part in elements(name.content)]
-    return ",".join(reversed(parts))
+    parts = [[*elements(part.content)] for part in elements(name.content)]
+    if sum(map(len, parts)) > MAX_ATTRIBUTES:
+        raise ValueError(f"a name has more than {MAX_ATTRIBUTES} attributes")
+    return ",".join("+".join(map(_attribute, part)) for part in reversed(parts))
 
 
 def _attribute(pair: Element) -> str:

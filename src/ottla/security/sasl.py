@@ -52,6 +52,8 @@ from ottla.runtime import Clock, Runtime
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal
 from ottla.structs import Value, field
 
+MAX_TOKEN_BYTES: Final = 64 * 1024
+"""The longest token of a mechanism that has no limit of its own: tickets and JWTs are shorter."""
 MIN_REAUTHENTICATION_MS: Final = 1_000
 """A client that authenticates more often is refused: each time costs more than a request."""
 
@@ -74,6 +76,7 @@ class SaslServer(ABC):
     is_complete: bool = False
     principal: KafkaPrincipal = ANONYMOUS
     expires_ms: int | None = None
+    max_token_bytes: int = MAX_TOKEN_BYTES
 
     @abstractmethod
     def evaluate(self, token: bytes) -> bytes:
@@ -356,7 +359,7 @@ class SaslAuthenticator:
     def _on_token(self, frame: memoryview) -> Verdict:
         """A bare token, as clients of 0.10 and before send it; its failure is a plain close."""
         try:
-            self._last_token = None, self._evaluate(bytes(frame))
+            self._last_token = None, self._evaluate(frame)
         except SaslError as error:
             return self._fail(str(error))
         return Verdict(Action.ANSWER, self.welcome())
@@ -371,7 +374,7 @@ class SaslAuthenticator:
             return self._fail(f"malformed request: {error.message}")
         assert isinstance(body, SaslAuthenticateRequest)
         try:
-            self._last_token = header, self._evaluate(bytes(body.auth_bytes))
+            self._last_token = header, self._evaluate(body.auth_bytes)
         except SaslError as error:
             return self._fail(str(error), self._refusal(header, error.shown))
         return Verdict(Action.ANSWER, self.welcome())
@@ -393,8 +396,11 @@ class SaslAuthenticator:
         shown = "Authentication failed: there is no principal for this login"
         return self._fail(reason, None if header is None else self._refusal(header, shown))
 
-    def _evaluate(self, token: bytes) -> bytes:
-        """The answer to a token; with the last one the session begins."""
+    def _evaluate(self, token: bytes | memoryview) -> bytes:
+        """The answer to a token; with the last one the session begins.
+
+        It may be of a request as large as requests are, where a session is renewed.
+        """
         if self._has_other_mechanism:
             reason = (
                 f"SASL mechanism {self._has_other_mechanism!r} requested by client is not "
@@ -403,7 +409,9 @@ class SaslAuthenticator:
             raise SaslError(reason, shown=reason)
         server = self._server
         assert server is not None, "an exchange is under way"
-        answer = server.evaluate(token)
+        if len(token) > server.max_token_bytes:
+            raise SaslError(f"a token of {len(token)} bytes: it may have {server.max_token_bytes}")
+        answer = server.evaluate(bytes(token))
         if server.is_complete:
             if self._started_again_ms is not None and server.principal != self.principal:
                 reason = (

@@ -31,6 +31,7 @@ MAX_ITERATIONS: Final = 16384
 """The iterations that a tool may ask for (KIP-554); a login takes the stored ones."""
 MAX_CLIENT_ITERATIONS: Final = 1_000_000
 """A broker that asks for more would keep its client busy for a second and longer."""
+MAX_MESSAGE_BYTES: Final = 8 * 1024
 SALT_BYTES: Final = 24
 NONCE_BYTES: Final = 24
 
@@ -230,6 +231,8 @@ class ScramServer(SaslServer):
     A client says by the extension `tokenauth=true` that the name is the id of a delegation token.
     Some clients (librdkafka, kafka-python) cannot say so: a name that no user has may be one, too.
     """
+
+    max_token_bytes = MAX_MESSAGE_BYTES
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from cryptography.x509 import Name, NameAttribute, RelativeDistinguishedName
 from cryptography.x509.name import _ASN1Type as StringType
 from cryptography.x509.oid import NameOID
 
-from ottla.security.certificate import Certificate, elements
+from ottla.security.certificate import Certificate, distinguished_name, elements
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 UNTIL = datetime(2031, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -102,6 +102,36 @@ def test_a_part_with_several_values_keeps_them_together():
     der = builder.sign(KEY, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
 
     assert Certificate.parse(der).subject == "CN=cn+UID=u,CN=o"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        ([common_name("x")] * 25, "a name has more than 24 attributes"),
+        ([common_name(" " * 60)] * 16, "a name of 11"),
+    ],
+    ids=["many", "long"],
+)
+def test_a_name_that_is_longer_than_names_are_is_refused(attributes, said):
+    """A client may choose its name: rules that look for parts of it would take seconds."""
+    with pytest.raises(ValueError, match=said):
+        Certificate.parse(certificate(*attributes))
+
+
+def test_an_attribute_of_a_very_long_type_is_refused():
+    """Its number would have as many digits, and each takes longer than the one before."""
+    oid = b"\x06\x82\x75\x30" + b"\x55" + b"\xff" * 29_998 + b"\x01"
+    name = b"\x30\x84" + len(oid).to_bytes(4) + oid
+
+    with pytest.raises(ValueError, match="a name of 30010 bytes: it may have 1024"):
+        distinguished_name(name)
+
+
+def test_a_name_of_the_longest_kind_is_read():
+    """Twenty-four attributes, of a kilobyte in all."""
+    subject = Certificate.parse(certificate(*[common_name("x" * 30)] * 24)).subject
+
+    assert subject == ",".join(["CN=" + "x" * 30] * 24)
 
 
 @pytest.mark.parametrize("year", [1999, 2031, 2049, 2051])

@@ -17,6 +17,7 @@ from ottla.protocol.sasl import (
 )
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal
 from ottla.security.sasl import (
+    MAX_TOKEN_BYTES,
     Action,
     PlainClient,
     PlainServer,
@@ -382,6 +383,48 @@ def test_session_keeps_its_principal_and_mechanism(mechanism, token, said):
     assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert said in answer.error_message
     assert client.authenticator.principal == ALICE
+
+
+class Brief(TwoRounds):
+    """Has a limit of its own."""
+
+    max_token_bytes = 100
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "limit"), [("PLAIN", MAX_TOKEN_BYTES), ("TWO", MAX_TOKEN_BYTES), ("BRIEF", 100)]
+)
+@pytest.mark.parametrize("version", [0, 1])
+def test_token_that_is_too_long_reaches_no_mechanism(mechanism, limit, version):
+    """To read it would hold others up, bare or in a request; one of the limit's size is read."""
+    read: list[int] = []
+
+    class Reader(Brief if mechanism == "BRIEF" else TwoRounds):  # type: ignore[misc]
+        def evaluate(self, token: bytes) -> bytes:
+            read.append(len(token))
+            raise SaslError("no")
+
+    for size in (limit, limit + 1, 10 * limit):
+        client = Client(**{mechanism: Reader})
+        client.handshake(mechanism, version)
+        token = bytes(size)
+        verdict = client.token(token)[0] if version else client.give(token)
+        assert verdict.action is Action.FAIL
+
+    assert read == [limit]
+
+
+def test_token_of_a_renewal_is_as_short_as_that_of_a_login():
+    """Though the client's requests may be as large as requests are by then."""
+    client = Client(5000)
+    client.handshake()
+    client.token(TOKEN)
+    client.handshake()
+
+    verdict, answer = client.token(TOKEN + bytes(4_000_000))
+
+    assert verdict.reason == f"a token of 4000013 bytes: it may have {MAX_TOKEN_BYTES}"
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 # PLAIN

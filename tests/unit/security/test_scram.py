@@ -13,7 +13,7 @@ from ottla.config.sasl_client_config import SaslLogin
 from ottla.errors import SaslAuthenticationError
 from ottla.network.sasl_login import sasl_client
 from ottla.security.principal import KafkaPrincipal
-from ottla.security.sasl import SaslError
+from ottla.security.sasl import MAX_TOKEN_BYTES, SaslError
 from ottla.security.scram import (
     HASHES,
     ScramClient,
@@ -53,6 +53,17 @@ def last_message(first: bytes, password: str = "pencil") -> bytes:
 
 
 # The exchange
+
+
+@pytest.mark.parametrize("part", [b"=2C", b",a=b", b"x"])
+def test_longest_message_is_read_in_a_moment(part):
+    """The authenticator gives no longer one: half a megabyte of extensions took 0.4 seconds."""
+    begin = b"n,,n=a" if part == b"=2C" else b"n,,n=a,r=b"
+    room = ScramServer.max_token_bytes - len(begin) - 4
+    message = begin + part * (room // len(part)) + (b",r=b" if part == b"=2C" else b"")
+
+    assert len(message) <= ScramServer.max_token_bytes < MAX_TOKEN_BYTES
+    assert server().evaluate(message).startswith(b"r=b")
 
 
 def test_example_of_rfc_7677():
