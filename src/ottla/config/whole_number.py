@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 LARGEST: Final = 2**63 - 1
-_NUMBER: Final = r"[+-]?0*[0-9]{1,19}"
+_NUMBER: Final = r"[+-]?[0-9]{1,40}"
 
 
 def number_of(text: str, least: int = -LARGEST - 1, most: int = LARGEST) -> int | None:

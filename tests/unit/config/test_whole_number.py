@@ -9,7 +9,15 @@ from ottla.config.whole_number import LARGEST, number_of
 NO_NUMBERS = (
     *("", " ", "-", "+", "x", "1_0", "1 ", " 1", "1.0", "1e3", "0x1", "--1", "1\n", "\ufeff1"),
     *("\u00b2", "\u0663", "\uff11", "\u2460", "1\u0660"),
-    *(str(LARGEST + 1), str(-LARGEST - 2), "9" * 19, "9" * 20, "9" * 5000, "-" + "9" * 5000),
+    *(
+        "0" * 5000,
+        str(LARGEST + 1),
+        str(-LARGEST - 2),
+        "9" * 19,
+        "9" * 20,
+        "9" * 5000,
+        "-" + "9" * 5000,
+    ),
 )
 """Texts that `int` takes, or `str.isdigit`, or for which `int` raises another error."""
 
