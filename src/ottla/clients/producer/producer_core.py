@@ -19,6 +19,7 @@ from ottla.clients.producer.record_accumulator import (
 from ottla.clients.producer.sender import Sender
 from ottla.clients.producer.transaction_manager import TransactionManager
 from ottla.clients.producer.transactions import Outbox, Transactions
+from ottla.clients.producer.unsent_records import UnsentRecords
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.runtime.app_loop import resolve
 from ottla.runtime.scheduler import within
@@ -70,6 +71,7 @@ class ProducerCore:
             lambda: post(self.sender.wakeup),
             may_block=not shares_loop,
         )
+        self._unsent = UnsentRecords(config.client_id, self.accumulator)
         self._config = config
         self._first = asyncio.Lock()  # of those that wait for room
         self.transactions: Transactions | None = None
@@ -227,6 +229,7 @@ class ProducerCore:
         self._idle_check.cancel()
         self._common_metrics.close()
         self.client.close()
+        self._unsent.forget()
 
     def _on_update(self, cluster: Cluster) -> None:
         for queues in list(self.accumulator.topics.values()):

@@ -340,6 +340,12 @@ class RecordAccumulator:
             self._flushing -= 1
 
     @property
+    def unfinished_count(self) -> int:
+        """How many records are neither delivered nor have failed."""
+        with self._lock:
+            return sum(batch.record_count for batch in self._unfinished)
+
+    @property
     def has_unfinished(self) -> bool:
         """Whether a batch is queued or in flight."""
         return bool(self._unfinished)
