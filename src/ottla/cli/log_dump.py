@@ -7,7 +7,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.group_records import key_and_payload
-from ottla.cli.output import text_decoder
+from ottla.cli.output import one_line, text_decoder
 from ottla.cli.segment_file import base_offset, mapped
 from ottla.record.memory_records import batches
 from ottla.record.record_batch import MAGIC, CorruptRecordError, Record, RecordBatch
@@ -129,8 +129,8 @@ class LogDump:
             line += control_text(record)
         elif self.parser is not None:
             key, payload = self.parser(record)
-            line += "" if key is None else f" key: {key}"
-            line += "" if payload is None else f" payload: {payload}"
+            line += "" if key is None else f" key: {one_line(key)}"
+            line += "" if payload is None else f" payload: {one_line(payload)}"
         self.terminal.print(line)
 
     def _fault(self, text: str) -> None:

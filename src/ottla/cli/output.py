@@ -183,7 +183,7 @@ class OffsetsMessageFormatter(MessageFormatter):
 
         line = offset_line(record.key, record.value)
         if line is not None:
-            out.write(self.shown(line.encode()) + b"\n")
+            out.write(self.shown(one_line(line).encode()) + b"\n")
 
 
 class GroupMetadataMessageFormatter(MessageFormatter):
@@ -193,7 +193,7 @@ class GroupMetadataMessageFormatter(MessageFormatter):
 
         line = group_line(record.key, record.value)
         if line is not None:
-            out.write(self.shown(line.encode()) + b"\n")
+            out.write(self.shown(one_line(line).encode()) + b"\n")
 
 
 FORMATTERS: Final[dict[str, type[MessageFormatter]]] = {

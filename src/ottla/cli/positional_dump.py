@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cli.output import one_line
 from ottla.cli.segment_file import base_offset, mapped
 from ottla.record.legacy_positional import PositionalMessage, positional_messages
 from ottla.record.record_batch import CorruptRecordError, Record
@@ -69,7 +70,8 @@ class PositionalDump:
         record = Record(message.position, NO_TIMESTAMP, None, message.payload, ())
         _, payload = self.parser(record)
         self.terminal.print(
-            f"| offset: {message.position} payloadsize: {len(message.payload)} payload: {payload}"
+            f"| offset: {message.position} payloadsize: {len(message.payload)} "
+            f"payload: {one_line(str(payload))}"
         )
 
 

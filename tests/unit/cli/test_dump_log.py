@@ -118,6 +118,35 @@ def test_offsets_decoder_reads_commits(ottla, segment):
     assert lines[3].endswith("key: offset::g:t:0 payload: 9")
 
 
+FORGED = "g\n| offset: 9 owned\u2028\x0b\x85"
+
+
+def test_names_of_groups_stay_in_their_lines(ottla, segment):
+    """A line per record: a newline in a name would begin one that no record has."""
+    builder = BatchBuilder(base_offset=5)
+    key = encode_versioned(OffsetCommitKey(group=FORGED, topic="t", partition=0), 1)
+    value = encode_versioned(OffsetCommitValue(offset=9, metadata=FORGED), 3)
+    builder.append(0, key, value)
+    path = segment(builder.build())
+
+    lines = ottla("dump-log", "--files", path, "--offsets-decoder").lines
+
+    assert len(lines) == 4
+    assert r"key: offset::g\x0a| offset: 9 owned\u2028\x0b\u0085:t:0" in lines[3]
+
+
+def test_contents_stay_in_their_lines(ottla, segment):
+    """Keys and values are those of any client."""
+    builder = BatchBuilder(base_offset=5)
+    builder.append(0, FORGED.encode(), FORGED.encode())
+    path = segment(builder.build())
+
+    lines = ottla("dump-log", "--files", path, "--print-data-log").lines
+
+    assert len(lines) == 4
+    assert lines[3].count(r"g\x0a| offset: 9 owned\u2028\x0b\u0085") == 2
+
+
 def test_end_of_a_transaction_is_shown(ottla, segment):
     """A control record says what it ends and under which coordinator."""
     builder = BatchBuilder(base_offset=5, producer_id=1, is_transactional=True, is_control=True)

@@ -216,6 +216,7 @@ COMMANDS = [
     "configs --describe --entity-type groups",
     "acls --list",
     "users list",
+    "console-consumer --topic __consumer_offsets --from-beginning --max-messages 1 --formatter offsets",
     "lag",
 ]
 

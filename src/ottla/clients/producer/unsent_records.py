@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class UnsentRecords:
-    """The records of one producer, until it is closed; whoever forgets that is told at the end.
+    """The records of one producer, until it is closed; it says at the end that this was forgotten.
 
     A child of a fork is not: the records are its parent's.
     """
