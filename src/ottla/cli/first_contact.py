@@ -20,6 +20,8 @@ from ottla.network.tls_context import client_context
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.metadata import MetadataRequest
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.timing import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,24 +105,34 @@ def may_ask(endpoint: socket.socket, versions: Mapping[int, tuple[int, int]]) ->
 
 
 def exchange(endpoint: socket.socket, version: int, request: Request) -> bytes | None:
-    """The answer to a request; None where the connection is closed, or an alert of TLS comes."""
+    """The answer to a request; None where the connection is closed, or an alert of TLS comes.
+
+    It has to be there as a whole after `LIMIT_S`: some servers send a byte now and then.
+    """
+    deadline = Deadline(SystemClock(), int(1000 * LIMIT_S))
     try:
         endpoint.sendall(encode_request(version, 1, "ottla", request))
-        head = received(endpoint, 4)
+        head = received(endpoint, 4, deadline)
         if len(head) < 4 or head.startswith(TLS_ALERT):
             return None
         size = int.from_bytes(head)
         if size > LARGEST:
             raise RemoteProtocolError(f"an answer of {size} bytes is none of a broker's")
-        answer = received(endpoint, size)
+        answer = received(endpoint, size, deadline)
     except ConnectionError:
         return None
     return answer if len(answer) == size else None
 
 
-def received(endpoint: socket.socket, count: int) -> bytes:
-    """The next bytes, so many, or fewer at the end of the connection."""
+def received(endpoint: socket.socket, count: int, deadline: Deadline) -> bytes:
+    """The next bytes, so many, or fewer at the end of the connection; TimeoutError if late."""
     data = b""
-    while len(data) < count and (more := endpoint.recv(count - len(data))):
+    while len(data) < count:
+        if deadline.has_passed:
+            raise TimeoutError
+        endpoint.settimeout(max(1, deadline.left_ms) / 1000)
+        more = endpoint.recv(count - len(data))
+        if not more:
+            break
         data += more
     return data

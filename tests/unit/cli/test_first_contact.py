@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -138,6 +138,29 @@ def test_silent_server_is_left_to_the_client(monkeypatch):
     monkeypatch.setattr(first_contact, "LIMIT_S", 0.05)
     with server(None) as port:
         check_listener("127.0.0.1", port, {})
+
+
+@pytest.mark.parametrize("head", [b"", b"\0\x0f\xff\xff"])
+def test_server_that_sends_a_byte_now_and_then_is_left_to_the_client(monkeypatch, head):
+    """Each byte is in time, and the answer never whole."""
+    monkeypatch.setattr(first_contact, "LIMIT_S", 0.2)
+
+    def drip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.sendall(head)
+            while not is_over.wait(0.02):
+                connection.sendall(b"\0")
+
+    is_over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        try:
+            check_listener("127.0.0.1", listener.getsockname()[1], {})
+        finally:
+            is_over.set()
+            thread.join(60)
 
 
 @pytest.mark.parametrize("second", ["", ConnectionRefusedError()])

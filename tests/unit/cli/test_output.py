@@ -15,6 +15,13 @@ from ottla.cli.output import FORMATTERS, decoder, formatter, text_decoder
 from ottla.cli.terminal import Terminal
 from ottla.clients.admin.scram_users import UserScramCredential
 from ottla.config.jaas import SCRAM_SHA_256
+from ottla.protocol.message import encode_versioned
+from ottla.protocol.offsets_topic import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 from ottla.record.consumer_record import ConsumerRecord, TimestampType
 from ottla.security.acls import (
     AccessControlEntry,
@@ -216,9 +223,25 @@ COMMANDS = [
     "configs --describe --entity-type groups",
     "acls --list",
     "users list",
-    "console-consumer --topic __consumer_offsets --from-beginning --max-messages 1 --formatter offsets",
     "lag",
 ]
+
+
+@pytest.mark.parametrize("name", ["offsets", "groupmetadata"])
+def test_names_of_groups_stay_in_their_lines(name):
+    """As a formatter writes them: a line for each record."""
+    if name == "offsets":
+        key = encode_versioned(OffsetCommitKey(group=NAME, topic="t", partition=0), 1)
+        value = encode_versioned(OffsetCommitValue(offset=9, metadata=NAME), 3)
+    else:
+        key = encode_versioned(GroupMetadataKey(group=NAME), 2)
+        value = encode_versioned(GroupMetadataValue(protocol=NAME, leader=NAME), 3)
+    line = written(RECORD._replace(key=key, value=value), name).decode()
+
+    assert line.count("\n") == 1
+    assert line.endswith("\n")
+    assert RAW.findall(line.rstrip("\n")) == []
+    assert line.count("owned") > 1
 
 
 @pytest.fixture(scope="module")
