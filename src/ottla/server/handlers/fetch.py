@@ -66,6 +66,8 @@ logger = logging.getLogger(__name__)
 ERRORS_WITH_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 NO_RECORDS = b""
 MAX_USELESS = 1_000
+ASKED_AT_ONCE = 2_000
+"""Topics of a request whose rights are asked in one step."""
 
 
 class FetchHandler:
@@ -90,10 +92,34 @@ class FetchHandler:
 
     def handle_fetch(
         self, context: RequestContext, body: FetchRequest
+    ) -> FetchResponse | Coroutine[Any, Any, FetchResponse | None] | None:
+        if self.may_read is None or len(body.topics) <= ASKED_AT_ONCE or is_follower(body):
+            return self._fetch(context, body, {})
+        return self._fetch_topics(context, body, self.may_read)
+
+    async def _fetch_topics(
+        self, context: RequestContext, body: FetchRequest, may_read: MayRead
+    ) -> FetchResponse | None:
+        """The answer to a consumer that names very many topics: its rights are asked in slices."""
+        rights: dict[str, bool] = {}
+        slices = self.replica_manager.runtime.slices
+        async for topic in slices.over(body.topics, ASKED_AT_ONCE):
+            name = topic.topic or self.sessions.topic_name(topic.topic_id)
+            if name is not None and name not in rights:
+                rights[name] = may_read(context, name)
+        await slices.pause()
+        if context.connection.is_closing:
+            return None
+        answer = self._fetch(context, body, rights)
+        return await answer if isinstance(answer, Coroutine) else answer
+
+    def _fetch(
+        self, context: RequestContext, body: FetchRequest, rights: Mapping[str, bool]
     ) -> FetchResponse | Coroutine[Any, Any, FetchResponse] | None:
+        """The answer; `rights` are those to topics that have been asked for."""
         version, connection_id = context.api_version, context.connection.id
         fetch = self.sessions.context_for(body, version, connection_id)
-        partitions, denied = fetch.partitions, self._denied(context, body, fetch)
+        partitions, denied = fetch.partitions, self._denied(context, body, fetch, rights)
         if len(partitions) > MAX_USELESS and not is_follower(body):
             self._refuse_useless(fetch, denied)
         if fetch.error is not ErrorCode.NONE:
@@ -184,23 +210,24 @@ class FetchHandler:
             self.sessions.end(fetch)
 
     def _denied(
-        self, context: RequestContext, body: FetchRequest, fetch: FetchContext
+        self,
+        context: RequestContext,
+        body: FetchRequest,
+        fetch: FetchContext,
+        rights: Mapping[str, bool],
     ) -> FetchResults:
         """The partitions a consumer may not read; asked each time, as a session outlives rights."""
         may_read = self.may_read
         if may_read is None or is_follower(body):
             return {}
         topics = {each.topic_partition.topic for each in fetch.partitions}
-        unreadable = {
-            topic for topic in topics if not is_unresolved(topic) and not may_read(context, topic)
-        }
+        left = (each for each in topics if each not in rights and not is_unresolved(each))
+        unreadable = {topic for topic in left if not may_read(context, topic)}
+        unreadable.update(topic for topic, is_readable in rights.items() if not is_readable)
         if not unreadable:
             return {}
-        return {
-            each.key: FetchPartitionResult(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            for each in fetch.partitions
-            if each.topic_partition.topic in unreadable
-        }
+        keys = [each.key for each in fetch.partitions if each.topic_partition.topic in unreadable]
+        return dict.fromkeys(keys, FetchPartitionResult(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
 
     def _fetch_for_old_reader(
         self,

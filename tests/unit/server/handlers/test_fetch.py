@@ -12,6 +12,7 @@ from apis_world import Context
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.leader_epoch_cache import EpochEntry
 from ottla.log.transaction_index import AbortedTxn
+from ottla.network.connection import CLOSING
 from ottla.network.request_context import NO_QUOTA, RequestQuota
 from ottla.protocol.fetch import (
     LAST_VERSION_WITH_NAMES,
@@ -337,6 +338,46 @@ def test_topic_of_an_unknown_id_needs_no_right():
     world.fetch(version=13, topic_id=UNKNOWN_ID)
 
     assert asked == []
+
+
+@pytest.mark.parametrize("version", [4, 9, 12, 13])
+@pytest.mark.parametrize("count", [2, 3, 4, 9])
+def test_rights_to_very_many_topics_are_asked_in_slices(version, count, monkeypatch):
+    """Each once, and by the same rules; those of a session, too, that the request does not name."""
+    monkeypatch.setattr(fetch_module, "ASKED_AT_ONCE", 2)
+    asked = []
+
+    def ask(context, topic):
+        asked.append(topic)
+        return topic == "t"
+
+    world = World(may_read=ask)
+    is_by_id = version > LAST_VERSION_WITH_NAMES
+    names = ["t"] if is_by_id else [f"u{number}" for number in range(count - 1)] + ["t"]
+    wanted = [("t", [number]) for number in range(count)] if is_by_id else [(n, [0]) for n in names]
+    answer = world.fetch(*wanted, version=version)
+
+    assert sorted(asked) == sorted(names)
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    expected = {(name, index): 0 if name == "t" else denied for name, (index,) in wanted}
+    assert errors(answer) == expected
+    assert {each.topic for each in world.asked} == {"t"}
+
+
+def test_reader_that_has_gone_while_its_rights_were_asked_begins_nothing(monkeypatch):
+    """A session would be left of it."""
+    monkeypatch.setattr(fetch_module, "ASKED_AT_ONCE", 1)
+    world = World(may_read=may_read)
+    context = Context(12)
+    context.connection.muted |= CLOSING
+    topics = [FetchTopic(topic=name, partitions=[FetchPartition(partition=0)]) for name in "tu"]
+    answer = world.handler.handle_fetch(context, FetchRequest(topics=topics, session_epoch=0))
+    task = world.runtime.scheduler.spawn(answer, "fetch")
+    world.runtime.scheduler.run_ready()
+
+    assert task.result() is None
+    assert len(world.sessions) == 0
+    assert world.asked == []
 
 
 # Sessions keep no names without end
