@@ -56,7 +56,7 @@ class LostLogs:
     def __init__(self, broker: Parts) -> None:
         self._broker = broker
         self._reader = TopicReader(broker.registry)
-        self._newest_dir_ms = 0
+        self._made_before_ms = broker.runtime.clock.now_ms() - YOUNG_MS
 
     async def wait(self) -> set[TopicPartition]:
         """Wait until others lead what is lost here; returns what is lost, and must not be led.
@@ -65,8 +65,9 @@ class LostLogs:
         before they made its log: the wait is no longer than a session then, and it may be led.
         """
         session_ms = self._broker.config.zookeeper_session_timeout_ms + EXPIRY_SLACK_MS
-        self._newest_dir_ms = max(map(self._made_ms, self._broker.log_manager.live_dirs), default=0)
         missing = await self._answered(self._missing)
+        if missing:
+            self._made_before_ms = await self._answered(self._old_since)
         lost = await self._answered(partial(self._lost, missing))
         waited_ms = 0  # between two answers: nobody leads anything while there is no registry
         while shared := {tp: each for tp, each in lost.items() if len(each.state.isr) > 1}:
@@ -166,9 +167,23 @@ class LostLogs:
 
     def _was_made(self, stored: StoredState) -> bool:
         """Whether a broker has had the partition."""
-        young_since_ms = self._broker.runtime.clock.now_ms() - YOUNG_MS
-        is_old = stored.created_ms < max(young_since_ms, self._newest_dir_ms)
-        return stored.state.version > 0 or is_old
+        return stored.state.version > 0 or stored.created_ms < self._made_before_ms
+
+    async def _old_since(self) -> int:
+        """Since when partitions are young, by the clock of the registry, which stamps its nodes.
+
+        This broker's own may be wrong by any time: it tells only the ages of directories.
+        """
+        registry, now_ms = self._broker.registry, self._broker.runtime.clock.now_ms()
+        ages_ms = [now_ms - self._made_ms(each) for each in self._broker.log_manager.live_dirs]
+        try:
+            registry_ms = (await registry.set(paths.BROKER_SEQUENCE, b"")).modified_ms
+        except SessionEndedError:
+            raise
+        except RegistryError as error:
+            logger.warning("the clock of the registry is not known: %s", error)
+            registry_ms = now_ms
+        return registry_ms - max(0, min(YOUNG_MS, *ages_ms, YOUNG_MS))
 
     def _made_ms(self, log_dir: LogDir) -> int:
         """When a broker took the directory over; that outlives a start that was cut off."""

@@ -13,6 +13,7 @@ from ottla.controller.topic_store import StoredState, TopicReader
 from ottla.log.log_files import PARTITION_METADATA
 from ottla.registry.tree import SessionEndedError
 from ottla.replication import replica_manager
+from ottla.runtime import SystemClock
 from ottla.server import log_dir_failure_handler, lost_logs
 from ottla.structs import ElectionType, LeaderAndIsr, TopicPartition
 from ottla.testing import InProcessCluster, mock_runtime, wait_until
@@ -180,15 +181,66 @@ def test_young_topic_is_as_safe_where_the_disk_is_younger(cluster, caplog, monke
     assert values(cluster) == list(range(RECORDS))
 
 
-def test_topic_that_was_never_made_is_led_by_the_first(cluster, caplog, monkeypatch):
+DAY_MS = 24 * 3_600_000
+
+
+class OtherClock(SystemClock):
+    """Wrong by so much, or right where all others are wrong."""
+
+    def __init__(self, ahead_ms: int) -> None:
+        self.ahead_ms = ahead_ms
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+@pytest.fixture
+def registry_ahead(ahead_ms) -> InProcessCluster:
+    """The same, and the clock of the registry, which stamps its nodes, is not that of brokers."""
+    cluster = InProcessCluster(zookeeper_session_timeout_ms=100)
+    cluster._tree._clock = OtherClock(ahead_ms)
+    with cluster:
+        with Admin(cluster.bootstrap_servers) as admin:
+            admin.create_topics(["t"])
+        send(cluster)
+        cluster.wait_until_in_sync("t")
+        cluster.run(end_all(cluster))
+        yield cluster
+
+
+@pytest.mark.parametrize("ahead_ms", [-1_000 * DAY_MS, -DAY_MS, 0, DAY_MS, 1_000 * DAY_MS])
+def test_no_clock_makes_a_topic_younger_than_the_disk(registry_ahead, monkeypatch):
+    """It was as if made after the disk where the broker's was behind: it led an empty log."""
+    cluster = registry_ahead
+    lose(cluster, 1)
+    monkeypatch.setattr(lost_logs, "PATIENCE_MS", 0)
+    cluster.start_broker(1)
+
+    assert cluster.broker(1).replica_manager.lost_logs >= {T}
+
+
+@pytest.mark.parametrize("ahead_ms", [-1_000 * DAY_MS, -DAY_MS, 0, DAY_MS, 1_000 * DAY_MS])
+def test_topic_that_was_never_made_is_led_by_the_first(registry_ahead, monkeypatch):
     """All ended before they had its log: nothing is lost, and it is not waited for long."""
-    cluster.run(end_all(cluster))
+    cluster = registry_ahead
     for broker_id in BROKERS:
         cluster.disks[broker_id].remove_tree(f"/data/{T}")
     monkeypatch.setattr(lost_logs, "EXPIRY_SLACK_MS", 0)
     cluster.start_broker(1)
 
     assert cluster.leader("t") == 1
+
+
+def test_registry_without_a_clock_is_believed_to_have_that_of_the_broker(cluster, monkeypatch):
+    """Its node may not be written to, where its ACLs are another user's: the start goes on."""
+    cluster.wait_until_in_sync("t")
+    cluster.run(end_all(cluster))
+    lose(cluster, 1)
+    monkeypatch.setattr(lost_logs, "PATIENCE_MS", 0)
+    monkeypatch.setattr(lost_logs.paths, "BROKER_SEQUENCE", "/brokers/nothing")
+    cluster.start_broker(1)
+
+    assert cluster.broker(1).replica_manager.lost_logs >= {T}
 
 
 def test_unclean_elections_wait_for_nobody(cluster, caplog, monkeypatch):
