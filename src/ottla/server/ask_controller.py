@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ottla.controller.broker_registration import broker_end_points
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, UnusableConnectionError
 from ottla.protocol.controller_requests import AlterPartitionResponse
 from ottla.protocol.message import Request, Response
 from ottla.registry import paths
@@ -122,18 +122,17 @@ class AskController:
         except NoNodeError:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "there is no controller") from None
         broker = broker_end_points(broker_id, data, stat.created_id)
-        node = broker.node(self._connections.listener_name)
-        if node is None:
-            raise KafkaError(
-                ErrorCode.LISTENER_NOT_FOUND,
-                f"the controller {broker_id} has no listener {self._connections.listener_name}",
-            )
+        name = self._connections.listener_name
+        if (node := broker.node(name)) is None:
+            why = f"the controller {broker_id} has no listener {name}"
+            raise KafkaError(ErrorCode.LISTENER_NOT_FOUND, why)
         return node
 
 
 def _may_pass(error: KafkaError) -> bool:
-    """Whether a retry may help: the controller may answer later, or move."""
-    return error.retriable or error.error is ErrorCode.UNKNOWN_SERVER_ERROR
+    """Whether a retry may help: the controller may answer later, move, or have other keys."""
+    is_passing = error.retriable or isinstance(error, UnusableConnectionError)
+    return is_passing or error.error is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def error_of(response: Response) -> int:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 50
+MAX_DOUBLINGS: Final = 3
 VERSION_WITH_BROKER_EPOCHS: Final = 3
 
 
@@ -86,21 +87,25 @@ class IsrRequests:
             self._task = None
 
     async def _run(self) -> None:
+        failures = 0
         try:
             while self._waiting:
                 asked, self._waiting = self._waiting, {}
                 try:
                     results = await self._ask(asked)
                 except (KafkaError, OSError) as error:
-                    logger.info("in-sync replicas of %d partitions: %s", len(asked), error)
+                    level = logging.DEBUG if failures else logging.INFO
+                    logger.log(level, "in-sync replicas of %d partitions: %s", len(asked), error)
                     # Changes that came meanwhile are newer, and take precedence.
                     self._waiting = asked | self._waiting
-                    await pause(self._runtime.scheduler, RETRY_MS)
+                    await pause(self._runtime.scheduler, RETRY_MS << failures)
+                    failures = min(failures + 1, MAX_DOUBLINGS)
                     continue
                 except Exception:
                     logger.exception("in-sync replicas of %s cannot be asked for", list(asked))
                     await self._give_up(asked)
                     continue
+                failures = 0
                 if not self._tell(asked, results):
                     await pause(self._runtime.scheduler, RETRY_MS)
         finally:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from itertools import pairwise
 from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
 
 from ottla.controller.broker_registration import ensure_persistent_paths, register_broker
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode, KafkaError, NotKafkaError, SaslAuthenticationError, TlsError
 from ottla.protocol.controller_requests import (
     AlterPartitionPartitionResult,
     AlterPartitionRequest,
@@ -21,6 +23,7 @@ from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.znodes import encode_controller
 from ottla.server.ask_controller import AskController
+from ottla.server.broker_connections import BrokerConnections
 from ottla.server.isr_requests import IsrRequests
 from ottla.structs import LeaderAndIsr, TopicPartition
 
@@ -508,3 +511,52 @@ def test_broker_that_says_it_is_no_controller_is_not_asked_again(world, monkeypa
 
     assert task.result() == ControlledShutdownResponse()
     assert world.askers[-1] == 3
+
+
+@pytest.mark.parametrize("kind", [TlsError, SaslAuthenticationError, NotKafkaError])
+def test_controller_that_refuses_this_broker_is_asked_until_it_does_not(world, monkeypatch, kind):
+    """Its certificate may be replaced, and the brokers' password be set, while both run."""
+    world.elect(2)
+    tries, ask = [], BrokerConnections.ask
+
+    async def refuse(connections, *question, **versions):
+        tries.append(world.runtime.clock.monotonic_ms())
+        if len(tries) <= 5:
+            raise kind("planted")
+        return await ask(connections, *question, **versions)
+
+    monkeypatch.setattr(BrokerConnections, "ask", refuse)
+    task = world.ask(10_000)
+    world.runtime.advance(5_000)
+
+    assert task.result() == ControlledShutdownResponse()
+    waits = [later - earlier for earlier, later in pairwise(tries)]
+    assert len(waits) == 5
+    assert waits[-1] > 100
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.NONE],
+)
+def test_changes_that_are_refused_for_long_are_asked_for_now_and_then(world, isr, caplog, error):
+    """One line of the log says so, and soon after the refusals have ended the change is made."""
+    caplog.set_level(logging.INFO)
+    tries, is_over = [], False
+
+    def answer(_, body):
+        tries.append(body)
+        if is_over:
+            return altered(body)
+        return AlterPartitionResponse(error_code=int(error)) if error else None
+
+    world.answer(AlterPartitionRequest, answer)
+    done = []
+    isr.alter_isr(T0, ID, LeaderAndIsr(1, 4, (1,), 8), {}, done.append)
+    world.runtime.advance(60_000)
+    assert len(tries) < 60_000 / 200
+    assert len([each for each in caplog.records if "in-sync replicas of" in each.message]) == 1
+    is_over = True
+    world.runtime.advance(2_000)
+
+    assert done == [LeaderAndIsr(1, 4, (1,), 9)]
