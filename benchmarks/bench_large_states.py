@@ -254,7 +254,7 @@ def producers(broker: InProcessBroker) -> None:
         for each in range(PRODUCERS):
             numbers = {"producer_id": each, "producer_epoch": 0, "base_sequence": 0}
             batch = RecordBatch(build_batch([(NOW_MS, None, b"", ())], **numbers))
-            state.append(batch, each, NOW_MS, NOW_MS)
+            state.append(batch, each, NOW_MS)
 
     broker.run(fill())
     name = f"{PRODUCERS:,} producers"

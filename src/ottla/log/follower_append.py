@@ -94,11 +94,11 @@ def _append_run(log: Log, found: Sequence[RecordBatch], now_ms: int) -> tuple[in
     except OSError as error:
         raise log.write_failed(segment, error) from error
     for batch in found[:count]:
-        _take(log, segment, batch, now_ms)
+        _take(log, segment, batch)
     return count, size
 
 
-def _take(log: Log, segment: LogSegment, batch: RecordBatch, now_ms: int) -> None:
+def _take(log: Log, segment: LogSegment, batch: RecordBatch) -> None:
     """Update the indexes, epochs and producers with a batch that has been written."""
     base_offset = batch.base_offset
     segment.add_batch(batch.size_in_bytes, base_offset, batch.last_offset, batch.max_timestamp)
@@ -109,6 +109,6 @@ def _take(log: Log, segment: LogSegment, batch: RecordBatch, now_ms: int) -> Non
     producers = log.producer_state_manager
     if batch.is_control:
         producers.on_high_watermark(log.high_watermark)
-    aborted = producers.replay(batch, now_ms)
+    aborted = producers.replay(batch)
     if aborted is not None:
         log.note_aborted(segment, aborted)

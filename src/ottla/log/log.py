@@ -130,7 +130,7 @@ class Log(ReadableLog):
         if leader_epoch > epochs.latest_epoch:
             epochs.assign(leader_epoch, base_offset)
         if batch.producer_id >= 0:
-            self._note_producer(segment, batch, base_offset, max_timestamp_ms, now_ms)
+            self._note_producer(segment, batch, base_offset, max_timestamp_ms)
         flusher = self.flusher
         flusher.flush_if_due()
         return LogAppendInfo(
@@ -146,18 +146,13 @@ class Log(ReadableLog):
         )
 
     def _note_producer(
-        self,
-        segment: LogSegment,
-        batch: RecordBatch,
-        base_offset: int,
-        max_timestamp_ms: int,
-        now_ms: int,
+        self, segment: LogSegment, batch: RecordBatch, base_offset: int, max_timestamp_ms: int
     ) -> None:
         if not batch.is_control:
-            self.producer_state_manager.append(batch, base_offset, max_timestamp_ms, now_ms)
+            self.producer_state_manager.append(batch, base_offset, max_timestamp_ms)
             return
         self.producer_state_manager.on_high_watermark(self.high_watermark)
-        aborted = self.producer_state_manager.replay(RecordBatch(batch.buffer), now_ms)
+        aborted = self.producer_state_manager.replay(RecordBatch(batch.buffer))
         if aborted is not None:
             self.note_aborted(segment, aborted)
 

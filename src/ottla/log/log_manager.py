@@ -605,7 +605,7 @@ class LogManager:
 
     def remove_expired_producers(self) -> Work[None]:
         """Forget the producers that stopped writing long ago, in slices."""
-        now_ms = self.runtime.clock.now_ms()
+        now_ms = self.runtime.clock.monotonic_ms()
         seen = 0
         for log in list(self._logs.values()):
             state = log.producer_state_manager

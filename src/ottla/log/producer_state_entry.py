@@ -26,8 +26,8 @@ class ProducerStateEntry(Value):
     current_txn_first_offset: int = NO_OFFSET
     batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=RETAINED_BATCHES))
     seen_ms: int = field(default=NOT_YET, compare=False)
-    """When it has last written here, by this broker's clock; for one that was loaded, when it was
-    first looked for expired ones after that."""
+    """When it was first looked for expired ones after it has last written, by the clock that never
+    jumps."""
 
     @property
     def last_sequence(self) -> int:

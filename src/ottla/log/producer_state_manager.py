@@ -274,9 +274,7 @@ class ProducerStateManager:
         producer = f"producer {batch.producer_id} with epoch {batch.producer_epoch}"
         return kind(error, f"{self.topic_partition}: {producer} {what}")
 
-    def append(
-        self, batch: RecordBatch, base_offset: int, max_timestamp_ms: int, now_ms: int = NOT_YET
-    ) -> None:
+    def append(self, batch: RecordBatch, base_offset: int, max_timestamp_ms: int) -> None:
         """Update the state with a batch that was appended now, or that was found in the log."""
         state = self.producers.get(batch.producer_id)
         if state is None:
@@ -285,23 +283,23 @@ class ProducerStateManager:
         state.add_batch(
             batch.producer_epoch, BatchMetadata.of(batch, base_offset, max_timestamp_ms)
         )
-        state.seen_ms = now_ms
+        state.seen_ms = NOT_YET
         if batch.is_transactional and state.current_txn_first_offset == NO_OFFSET:
             state.current_txn_first_offset = base_offset
             self.ongoing_txns[base_offset] = batch.producer_id
             self.verifications.pop(batch.producer_id, None)
 
-    def replay(self, batch: RecordBatch, now_ms: int = NOT_YET) -> AbortedTxn | None:
+    def replay(self, batch: RecordBatch) -> AbortedTxn | None:
         """Update the state with a whole batch of the log; returns a transaction that it aborts."""
         self.end_offset = batch.next_offset
         if batch.producer_id < 0:
             return None
         if batch.is_control:
-            return self._replay_marker(batch, now_ms)
-        self.append(batch, batch.base_offset, batch.max_timestamp, now_ms)
+            return self._replay_marker(batch)
+        self.append(batch, batch.base_offset, batch.max_timestamp)
         return None
 
-    def _replay_marker(self, batch: RecordBatch, now_ms: int) -> AbortedTxn | None:
+    def _replay_marker(self, batch: RecordBatch) -> AbortedTxn | None:
         """End a transaction as its control record says (KIP-98)."""
         ending = end_of_transaction(batch)
         if ending is None:
@@ -312,7 +310,7 @@ class ProducerStateManager:
             state.batches.clear()
         state.producer_epoch = max(state.producer_epoch, batch.producer_epoch)
         state.last_timestamp_ms = batch.max_timestamp
-        state.seen_ms = now_ms
+        state.seen_ms = NOT_YET
         state.coordinator_epoch = max(state.coordinator_epoch, ending.coordinator_epoch)
         # A batch that was confirmed before, and comes only now, is late.
         self.verifications.pop(batch.producer_id, None)
@@ -330,8 +328,9 @@ class ProducerStateManager:
     def remove_expired(self, now_ms: int) -> int:
         """Forget producers that have not written for long and have no open transaction.
 
-        The times of their records do not matter: those may be of any day. Returns how many they
-        are: EXPIRED_AT_ONCE where there may be more.
+        That is since an earlier look, by a clock that never jumps: the retries of a producer that
+        was forgotten would be stored twice. Returns how many they are: EXPIRED_AT_ONCE where there
+        may be more.
         """
         expired: list[int] = []
         for producer_id, state in self.producers.items():

@@ -11,11 +11,13 @@ from log_world import DIR, NOW_MS, PARTITION, LogWorld, new_batch, numbers, read
 
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.log import log_loader
+from ottla.log.follower_append import append_as_follower
 from ottla.log.log_dir import MetaProperties
 from ottla.log.log_files import DELETE_DIR_SUFFIX
 from ottla.log.log_manager import LogManager
 from ottla.log.log_retention import SEGMENTS_IN_A_SLICE
 from ottla.log.offset_checkpoint import OffsetCheckpoint
+from ottla.record.record_batch import assign_offset
 from ottla.runtime.scheduler import at_once
 from ottla.structs import NO_UUID, TopicPartition
 from ottla.testing import mock_runtime
@@ -465,14 +467,40 @@ def test_retention_gives_memory_back(world: LogWorld):
 
 
 def test_idle_producers_are_forgotten():
-    """After producer.id.expiration.ms."""
+    """After producer.id.expiration.ms, from the first look behind their last batch on."""
     world = LogWorld(**{"producer.id.expiration.ms": "1000000"})
     world.append(b"x", producer_id=1, producer_epoch=0, base_sequence=0)
-    world.runtime.advance(600_000)
+    world.runtime.advance(1_200_000)
     assert world.log().producer_state_manager.producers
     world.runtime.advance(600_000)
 
     assert not world.log().producer_state_manager.producers
+
+
+@pytest.mark.parametrize("days", [-1_000, -2, 2, 1_000])
+@pytest.mark.parametrize("is_follower", [False, True])
+def test_retry_is_known_though_the_clock_has_jumped(days, is_follower):
+    """All producers were forgotten at the next look, and what they sent again was stored twice."""
+    world = LogWorld()
+    sent = new_batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0)
+    if is_follower:
+        data = bytearray(sent)
+        assign_offset(data, 0, 0, 0)
+        append_as_follower(world.log(), data, 0, world.runtime.clock.now_ms())
+    else:
+        world.append(b"x", producer_id=1, producer_epoch=0, base_sequence=0)
+    world.runtime.advance(1)
+    clock = world.runtime.clock
+    clock.set_wall_clock(max(0, clock.now_ms() + days * 24 * 3_600_000))
+    for _ in range(2):
+        world.runtime.advance(600_000)
+    world.append(b"x", producer_id=1, producer_epoch=0, base_sequence=0)
+    assert world.log().log_end_offset == 1
+    world.append(b"y", producer_id=1, producer_epoch=0, base_sequence=1)
+    for _ in range(2):
+        world.runtime.advance(600_000)
+    world.append(b"y", producer_id=1, producer_epoch=0, base_sequence=1)
+    assert world.log().log_end_offset == 2
 
 
 def test_changed_expiration_of_producers_counts_for_old_and_new_logs():
@@ -482,7 +510,7 @@ def test_changed_expiration_of_producers_counts_for_old_and_new_logs():
     config = world.manager.config.replace(producer_id_expiration_ms="1000")
     world.manager.update_all_configs(config)
     other = world.manager.get_or_create_log(TopicPartition("other", 0), NO_UUID)
-    world.runtime.advance(600_000)
+    world.runtime.advance(1_200_000)
 
     assert not world.log().producer_state_manager.producers
     assert other.producer_state_manager.expiration_ms == 1000

@@ -42,7 +42,7 @@ def append(manager: ProducerStateManager, sequence: int, count: int = 1, epoch: 
     """Append as a log does, with offset = sequence + 100."""
     sent = batch(sequence, count, epoch)
     assert manager.check(sent) is None
-    manager.append(sent, 100 + sequence, NOW_MS, NOW_MS)
+    manager.append(sent, 100 + sequence, NOW_MS)
 
 
 def error_of(manager: ProducerStateManager, sequence: int, epoch: int = 0) -> ErrorCode:
@@ -366,14 +366,16 @@ def test_marker_with_a_newer_epoch_fences_the_older_one():
 
 
 def test_idle_producers_expire_unless_a_transaction_is_open():
-    """After producer.id.expiration.ms."""
+    """After producer.id.expiration.ms, from the first look behind the last batch on."""
     manager = new_manager()
     append(manager, 0)
 
-    assert manager.remove_expired(NOW_MS + DAY_MS - 1) == 0
-    assert manager.remove_expired(NOW_MS + DAY_MS) == 1
-    manager.replay(batch(0, base_offset=10, is_transactional=True), NOW_MS)
-    assert manager.remove_expired(NOW_MS + 2 * DAY_MS) == 0
+    assert [manager.remove_expired(ms) for ms in (0, DAY_MS - 1)] == [0, 0]
+    append(manager, 1)
+    assert [manager.remove_expired(ms) for ms in (DAY_MS, 2 * DAY_MS - 1)] == [0, 0]
+    assert manager.remove_expired(2 * DAY_MS) == 1
+    manager.replay(batch(0, base_offset=10, is_transactional=True))
+    assert [manager.remove_expired(days * DAY_MS) for days in (2, 4)] == [0, 0]
 
 
 @pytest.mark.parametrize("timestamp_ms", [-1, 0, NOW_MS - 2 * DAY_MS, NOW_MS + 2 * DAY_MS])
@@ -381,8 +383,9 @@ def test_producer_expires_by_the_brokers_clock(timestamp_ms):
     """Records of another day take nothing from a producer, and give it nothing."""
     manager = new_manager()
     sent = batch(0, timestamp_ms=timestamp_ms)
-    manager.append(sent, 100, timestamp_ms, NOW_MS)
+    manager.append(sent, 100, timestamp_ms)
 
+    assert manager.remove_expired(NOW_MS) == 0
     assert manager.remove_expired(NOW_MS + DAY_MS - 1) == 0
     assert manager.check(sent) is not None
     assert manager.remove_expired(NOW_MS + DAY_MS) == 1
@@ -406,7 +409,7 @@ def test_sequences_go_on_at_zero_behind_the_largest(before_the_end, count):
     first = MAX_SEQUENCE - before_the_end
     sent = batch(first, count)
     assert manager.check(sent) is None
-    manager.append(sent, 100, NOW_MS, NOW_MS)
+    manager.append(sent, 100, NOW_MS)
     following = (first + count) % (MAX_SEQUENCE + 1)
     assert manager.check(sent).first_sequence == first
 
@@ -416,7 +419,7 @@ def test_sequences_go_on_at_zero_behind_the_largest(before_the_end, count):
         manager.check(gap, refused_end=1_000)
     next_batch = batch(following, count)
     assert manager.check(next_batch) is None
-    manager.append(next_batch, 200, NOW_MS, NOW_MS)
+    manager.append(next_batch, 200, NOW_MS)
     assert manager.check(sent).first_sequence == first
     manager.take_snapshot(300)
     again = new_manager(manager._disk)
@@ -446,10 +449,12 @@ def test_snapshot_is_loaded_back():
 def test_marker_is_a_sign_of_life_of_its_producer():
     """The time of the transaction's end counts, and tools are told of it."""
     manager = new_manager()
-    manager.replay(batch(0, base_offset=10, is_transactional=True, timestamp_ms=1_000), NOW_MS)
-    manager.replay(marker(1, 11), NOW_MS + DAY_MS)
+    manager.replay(batch(0, base_offset=10, is_transactional=True, timestamp_ms=1_000))
+    manager.remove_expired(NOW_MS)
+    manager.replay(marker(1, 11))
 
     assert manager.producers[7].last_timestamp_ms == NOW_MS
+    assert manager.remove_expired(NOW_MS + DAY_MS) == 0
     assert manager.remove_expired(NOW_MS + 2 * DAY_MS - 1) == 0
     assert manager.remove_expired(NOW_MS + 2 * DAY_MS) == 1
 
@@ -490,7 +495,7 @@ def test_state_of_a_log_that_begins_anew_is_empty():
     for producer_id, base_offset in ((7, 0), (8, 5)):
         header = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
         sent = RecordBatch(new_batch(b"v", is_transactional=True, **header))
-        manager.append(sent, base_offset, NOW_MS, NOW_MS)
+        manager.append(sent, base_offset, NOW_MS)
     manager.unreplicated_txns[3] = 4
     manager.begin_verification(9, 0, 0).is_confirmed = True
     manager.clear(50)
@@ -507,7 +512,7 @@ def test_snapshot_replaces_the_state_with_its_transactions_in_order():
     for producer_id, base_offset in ((9, 3), (7, 10), (8, 12)):
         header = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
         sent = RecordBatch(new_batch(b"v", is_transactional=True, **header))
-        manager.append(sent, base_offset, NOW_MS + base_offset, NOW_MS)
+        manager.append(sent, base_offset, NOW_MS + base_offset)
     manager.producers = dict(sorted(manager.producers.items()))
     manager.take_snapshot(20)
     assert manager.end_offset == 20
@@ -585,11 +590,12 @@ def test_answer_of_the_coordinator_is_used_up():
     """By the batch that opens the transaction, or with the producer that has expired."""
     manager = new_manager()
     manager.begin_verification(7, 0, 0).is_confirmed = True
-    manager.append(batch(0, is_transactional=True), 0, NOW_MS, NOW_MS)
+    manager.append(batch(0, is_transactional=True), 0, NOW_MS)
     assert manager.verifications == {}
 
     manager = new_manager()
     append(manager, 0)
+    manager.remove_expired(NOW_MS)
     manager.remove_expired(NOW_MS + DAY_MS - 1)
     manager.begin_verification(7, 0, 1)
     assert manager.remove_expired(NOW_MS + DAY_MS) == 1
@@ -604,9 +610,9 @@ def test_snapshots_of_many_producers_follow_each_change(monkeypatch, core_source
     disk = MemoryDisk()
     manager = new_manager(disk)
 
-    def write(producer_id: int, sequence: int = 0, now_ms: int = NOW_MS) -> None:
+    def write(producer_id: int, sequence: int = 0) -> None:
         data = new_batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
-        manager.append(RecordBatch(data), 100 + sequence, now_ms, now_ms)
+        manager.append(RecordBatch(data), 100 + sequence, NOW_MS)
 
     def check(offset: int) -> None:
         manager.take_snapshot(offset)
@@ -621,10 +627,9 @@ def test_snapshots_of_many_producers_follow_each_change(monkeypatch, core_source
     check(200)
     manager.replay(marker(1, 211))
     check(300)
-    assert manager.remove_expired(NOW_MS + DAY_MS) == 2
-    assert manager.remove_expired(NOW_MS + DAY_MS) == 2
+    assert [manager.remove_expired(ms) for ms in (0, DAY_MS, DAY_MS)] == [0, 2, 2]
     check(400)
-    write(1, 0, NOW_MS + DAY_MS)
+    write(1)
     check(500)
     manager.load_snapshot(0, 300)
     write(8)
