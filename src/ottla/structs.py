@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeGuard, TypeVar, dataclass_transform
+from typing import Any, Final, TypeGuard, TypeVar, dataclass_transform
 from uuid import UUID
+
+from ottla.named_tuple import NamedTuple as NamedTuple
 
 K = TypeVar("K")
 V = TypeVar("V")

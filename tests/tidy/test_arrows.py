@@ -6,14 +6,15 @@ import ast
 
 from sources import Source, house
 
-FOUNDATION = {"structs", "errors", "version", "compiled", "late_names"}
+FOUNDATION = {"structs", "named_tuple", "errors", "version", "compiled", "late_names"}
 BROKER_SIDE = FOUNDATION | {"runtime", "config", "protocol", "record", "security"}
 CLIENT_SIDE = BROKER_SIDE | {"network"}
 USES_CLIENTS = CLIENT_SIDE | {"clients"}
 
 # Which rooms a room may import; a room may always import itself.
 ARROWS = {
-    "structs": set(),
+    "structs": {"named_tuple"},
+    "named_tuple": set(),
     "errors": set(),
     "version": set(),
     "compiled": set(),
@@ -210,6 +211,20 @@ def test_the_outside_world_comes_in_through_the_runtime():
         for line, name in imported_modules(source)
         for module, rooms, instead in BANNED
         if name.split(".")[0] == module and source.room not in rooms
+    ]
+
+
+def test_named_tuples_are_cheap_where_a_start_needs_them():
+    """Commands, broker and clients take those of `named_tuple`; the rooms above them need not."""
+    rooms = BROKER_SIDE | {"log", "registry", "network", "replication", "coordinator", "controller"}
+    quick = rooms | {"server", "extensions", "metrics", "clients", "cli", "console"}
+    assert not [
+        f"{source.name}:{node.lineno} imports NamedTuple of typing"
+        for source in house()
+        if source.room in quick - {"named_tuple"}
+        for node in source.nodes
+        if isinstance(node, ast.ImportFrom) and node.module == "typing"
+        if "NamedTuple" in {alias.name for alias in node.names}
     ]
 
 

@@ -89,7 +89,7 @@ NOT_AT_THE_START = re.compile(
     r"|ottla\.protocol\.(acls|consumer_\w+|group|log_dirs|sasl|telemetry|topics|transactions)"
     r"|ottla\.server\.handlers\.(?!(api_versions|fetch|metadata|(transactional_)?produce)$)"
     # what other libraries do as well, and takes longer to import
-    r"|(dataclasses|datetime|decimal|difflib|hashlib|lzma|pathlib|shutil|tempfile|urllib)\b"
+    r"|(dataclasses|datetime|decimal|difflib|hashlib|lzma|pathlib|shlex|shutil|tempfile|urllib)\b"
 )
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from ottla.cli.command import Command
 from ottla.cli.console_process import ConsoleProcess, add_console
 from ottla.cli.host_checks import warn_at_start
-from ottla.cli.jmx_options import metrics_listener
 from ottla.cli.json_log import log_as_json
 from ottla.cli.property_files import add_overrides, add_property_file, server_settings
 from ottla.config.broker_config import BrokerConfig
@@ -56,6 +55,8 @@ class BrokerCommand(Command):
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         settings = server_settings(arguments)
         if asks_for_jmx():
+            from ottla.cli.jmx_options import metrics_listener  # most starts do without
+
             settings |= metrics_listener(settings)
         adoption = {"ottla.adopt.log.dirs": "true"} if arguments.adopt_log_dirs else {}
         config = BrokerConfig.parse({**settings, **adoption})

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

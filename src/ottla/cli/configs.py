@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
@@ -44,7 +44,7 @@ from ottla.config.config_type import DOUBLE
 from ottla.config.quota_config import IP_QUOTA_TYPES, QUOTA_TYPES, format_limit, parse_limit
 from ottla.config.whole_number import number_of
 from ottla.protocol.configs import ConfigResourceType
-from ottla.structs import ClientEntity
+from ottla.structs import ClientEntity, NamedTuple
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

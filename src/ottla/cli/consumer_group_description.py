@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ottla.cli.consumer_group_listing import chosen_groups
 from ottla.cli.group_records import topics_of
@@ -20,6 +20,7 @@ from ottla.structs import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     OFFSETS_TOPIC,
+    NamedTuple,
     TopicPartition,
     partition_of,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from ottla.structs import NamedTuple
 
 ERROR, WARNING = "error", "warning"
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command_error import CommandError
@@ -95,6 +94,8 @@ def java_properties(words: list[str]) -> dict[str, str]:
 def words_of_options() -> list[str]:
     """The words in KAFKA_JMX_OPTS."""
     try:
+        import shlex  # most starts do without
+
         return shlex.split(os.environ.get(OPTIONS_VARIABLE, ""))
     except ValueError as error:
         raise CommandError(f"{OPTIONS_VARIABLE}: cannot be read: {error}") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
@@ -19,7 +19,7 @@ from ottla.cli.partition_files import read_partitions
 from ottla.cli.property_files import load_properties
 from ottla.cli.zookeeper_election import start_preferred_election
 from ottla.errors import ErrorCode
-from ottla.structs import ElectionType, TopicPartition
+from ottla.structs import ElectionType, NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

@@ -6,7 +6,9 @@ import os
 import re
 import socket
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path

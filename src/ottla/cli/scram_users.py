@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.output import one_line
@@ -11,6 +11,7 @@ from ottla.cli.users import DEFAULT_ITERATIONS, ITERATIONS, MECHANISMS
 from ottla.clients.admin.scram_users import UserScramCredential
 from ottla.errors import ErrorCode, KafkaError
 from ottla.security.scram import ScramCredential
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

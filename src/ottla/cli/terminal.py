@@ -40,7 +40,7 @@ SHORT_MS = 300
 """Work that is done sooner shows no progress: nobody can read a line that flashes up."""
 TURNING: Final = "".join(map(chr, (*range(0x2028, 0x202F), *range(0x2066, 0x206A))))
 """The characters beyond control characters that end a line, or turn round the text behind them."""
-ACTING: Final = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{TURNING}]")
+ACTING: Final = f"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{TURNING}]"
 """Characters on which a terminal acts, that turn text round, or that cannot be written."""
 CLEAR_LINE = "\r\x1b[K"
 STANDARD_ERRORS: Final = ("strict", "surrogateescape")
@@ -87,7 +87,9 @@ def escape_of(character: str) -> str:
 
 def harmless(text: str) -> str:
     """A text in which names that clients have chosen cannot act on the terminal."""
-    return ACTING.sub(lambda found: escape_of(found[0]), text)
+    if text.isprintable():
+        return text
+    return re.sub(ACTING, lambda found: escape_of(found[0]), text)
 
 
 def escaped(error: UnicodeError) -> tuple[str, int]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.options import did_you_mean, topic_pattern
 from ottla.cli.table import show_rows
 from ottla.clients.admin.descriptions import ConfigResource
-from ottla.structs import EARLIEST_TIMESTAMP, INTERNAL_TOPICS, LATEST_TIMESTAMP, TopicPartition
+from ottla.structs import (
+    EARLIEST_TIMESTAMP,
+    INTERNAL_TOPICS,
+    LATEST_TIMESTAMP,
+    NamedTuple,
+    TopicPartition,
+)
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 from uuid import UUID
 
 from ottla.clients.answers import left_out, of_each, only
@@ -27,7 +27,7 @@ from ottla.protocol.offsets import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from ottla.structs import NO_OFFSET, NO_UUID, TopicPartition, by_topic
+from ottla.structs import NO_OFFSET, NO_UUID, NamedTuple, TopicPartition, by_topic
 
 FIRST_COMMIT_VERSION = 2
 FIRST_COMMIT_WITH_INSTANCE_ID = 7

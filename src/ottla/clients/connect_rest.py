@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.clients.json_answers import OddAnswerError, is_shallow, json_object, part, text_of
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.http_calls import SUCCESS, HttpRequest, exchange, shown_url
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

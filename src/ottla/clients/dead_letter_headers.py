@@ -6,7 +6,9 @@ They are those of Kafka Connect; `ottla connect redrive` sends such records back
 from __future__ import annotations
 
 import traceback
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

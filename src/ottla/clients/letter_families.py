@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.clients.dead_letter_headers import HEADER_PREFIX
-from ottla.structs import is_topic_name
+from ottla.structs import NamedTuple, is_topic_name
 
 LONGEST_NUMBER: Final = 20
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 from uuid import UUID
 
 from ottla.clients.client_settings import retry_backoff
@@ -28,6 +28,7 @@ from ottla.structs import (
     NO_EPOCH,
     NO_LEADER,
     NO_UUID,
+    NamedTuple,
     Node,
     TopicPartition,
     Value,

@@ -6,9 +6,9 @@ They have Kafka's bytes, so that MirrorMaker 2 reads those of Ottla, and the oth
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
-from ottla.structs import TopicPartition
+from ottla.structs import NamedTuple, TopicPartition
 
 HEARTBEATS: Final = "heartbeats"
 """The topic in which each flow says that it is alive."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla.clients.answers import only
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings, retry_backoff
@@ -50,6 +50,7 @@ from ottla.structs import (
     NO_EPOCH,
     NO_UUID,
     IsolationLevel,
+    NamedTuple,
     TopicPartition,
     by_topic,
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from enum import IntEnum
 from operator import index
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 from uuid import UUID
 
 from ottla import structs
@@ -37,6 +37,7 @@ from ottla.structs import (
     NO_OFFSET,
     NO_UUID,
     IsolationLevel,
+    NamedTuple,
     TopicPartition,
     by_topic,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.client_config import AdminConfig, ConsumerConfig, ProducerConfig
@@ -20,6 +20,7 @@ from ottla.config.connect_config import (
 from ottla.config.legacy_config import LegacyProducerConfig, ZooKeeperConsumerConfig
 from ottla.config.mirror_config import MirrorConfig, MirrorFileConfig
 from ottla.config.topic_config import TopicConfig
+from ottla.structs import NamedTuple
 
 FOLDER: Final = Path("docs/operate/configuration")
 INDEX: Final = "README"

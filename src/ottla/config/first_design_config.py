@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ottla.config.config_def import LOW, ConfigTable, config_key
 from ottla.config.config_type import LONG, STRING
@@ -11,7 +11,7 @@ from ottla.config.metrics_config import LOOPBACK
 from ottla.config.rule import at_least
 from ottla.config.whole_number import number_of
 from ottla.errors import ConfigError
-from ottla.structs import INTERNAL_TOPICS
+from ottla.structs import INTERNAL_TOPICS, NamedTuple
 
 ALL_TOPICS: Final = "*"
 BESIDE: Final = ".first-design"

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ottla.errors import ConfigError
+from ottla.structs import NamedTuple
 
 
 class Refusal(NamedTuple):

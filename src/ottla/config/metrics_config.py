@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 from ottla.config.config_def import LOW, ConfigTable, config_key
 from ottla.config.config_type import STRING, Password
 from ottla.config.rule import at_least, between, one_of
 from ottla.errors import ConfigError
+from ottla.structs import NamedTuple
 
 LOOPBACK: Final = "127.0.0.1"
 HTTP: Final = "http"

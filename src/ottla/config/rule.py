@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.whole_number import number_of
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable

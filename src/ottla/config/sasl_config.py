@@ -120,9 +120,7 @@ class ListenerSaslConfig(
     @classmethod
     def parse(cls, settings: Mapping[str, Any] | None = None, **keywords: Any) -> Self:
         given = dotted(settings, keywords)
-        overrides = {
-            name: given.pop(name) for name in list(given) if re.fullmatch(_OF_LISTENER, name)
-        }
+        overrides = {name: given.pop(name) for name in list(given) if sasl_key_of(name)}
         config = super().parse(given)
         object.__setattr__(config, "_sasl_overrides", overrides)
         config._check_sasl()
@@ -134,7 +132,7 @@ class ListenerSaslConfig(
         return changed
 
     def with_listener_settings(self, overrides: Mapping[str, Any]) -> Self:
-        of_sasl = {name: overrides[name] for name in overrides if re.fullmatch(_OF_LISTENER, name)}
+        of_sasl = {name: overrides[name] for name in overrides if sasl_key_of(name)}
         others = {name: overrides[name] for name in overrides.keys() - of_sasl.keys()}
         changed = super().with_listener_settings(others)
         object.__setattr__(changed, "_sasl_overrides", {**self._sasl_overrides, **of_sasl})
@@ -290,8 +288,9 @@ _NO_LISTENER: Final = (
 
 def sasl_key_of(name: str) -> str | None:
     """The key in the name of a listener's SASL setting; None for another setting."""
-    match = re.fullmatch(_OF_LISTENER, name)
-    return None if match is None else match["key"]
+    # A start compiles the pattern only where there is such a setting.
+    of_listener = name.startswith("listener.name.") and re.fullmatch(_OF_LISTENER, name)
+    return of_listener["key"] if of_listener else None
 
 
 def _prefix(listener_name: str, mechanism: str) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ottla.config.config_def import HIGH, LOW, config_key
 from ottla.config.config_type import Password
 from ottla.config.rule import at_least
 from ottla.config.zookeeper_tls_config import ZooKeeperTlsConfig
 from ottla.errors import ConfigError
+from ottla.structs import NamedTuple
 
 DEFAULT_PORT: Final = 2181
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.clients.admin.acls import AclAdmin
 from ottla.clients.admin.client_quotas import ENTITY_TYPES, ClientQuotaAdmin
@@ -27,6 +27,7 @@ from ottla.security.acls import (
     who_can,
 )
 from ottla.security.principal import KafkaPrincipal
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,12 +7,13 @@ import json
 import logging
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from ottla.console.alert_rules import MOST_FOUND
 from ottla.runtime.http_calls import CALL_LIMIT_S, CallError, post_json
 from ottla.runtime.scheduler import pause
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

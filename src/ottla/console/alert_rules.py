@@ -12,12 +12,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.clients.dead_letter_headers import REDRIVE_GROUP
 from ottla.console.group_pages import group_path
 from ottla.console.lag_causes import count, duration
 from ottla.console.overview import in_danger
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

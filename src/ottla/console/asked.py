@@ -6,9 +6,10 @@ A page's requests are found by the context of its task, which the tasks that it 
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ottla.clients.network_client import NODE_MASK, NetworkClient
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     import asyncio

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla.clients.admin.descriptions import ConfigResource
 from ottla.console.group_look import result_of
@@ -11,7 +11,7 @@ from ottla.console.page import ConsolePage, Data, Visit
 from ottla.console.refusals import NotFound, Refused
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.api_keys import ApiKey
-from ottla.structs import NO_LEADER, ConfigSource, TopicPartition
+from ottla.structs import NO_LEADER, ConfigSource, NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

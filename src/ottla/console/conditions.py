@@ -20,7 +20,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.console.json_values import (
     ESCAPE,
@@ -33,6 +33,7 @@ from ottla.console.json_values import (
 from ottla.console.like_pattern import like, steps_of
 from ottla.console.moments import moment_ms
 from ottla.console.refusals import Refused
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from ottla.console.record_source import FoundRecord

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from ottla.clients.connect_rest import (
@@ -22,6 +22,7 @@ from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, 
 from ottla.console.refusals import NotFound, Refused
 from ottla.console.row_window import WINDOW, RowWindow
 from ottla.runtime.http_calls import shown_url
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.clients.letter_families import LetterOrigin
 from ottla.console.decoding import beginning
 from ottla.console.masks import HIDDEN_QUOTE, masks_of
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

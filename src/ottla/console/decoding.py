@@ -11,10 +11,11 @@ import json
 import re
 from codecs import getincrementaldecoder
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.clients.letter_families import FAMILIES
 from ottla.console.masks import HIDDEN, HIDDEN_QUOTE, masked
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,7 +13,7 @@ from base64 import b64encode
 from contextlib import aclosing
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
@@ -35,6 +35,7 @@ from ottla.console.record_search import search
 from ottla.console.records import TURN_BYTES, Shower, browse, size_of
 from ottla.console.refusals import NotFound, Refused
 from ottla.errors import KafkaError
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence

@@ -9,14 +9,14 @@ are in the metrics of brokers that measure quotas, for all topics together.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.console.group_pages import looked, staleness
 from ottla.console.metrics_samples import MetricSamples, labels_of
 from ottla.console.page import ConsolePage, Data, Visit
 from ottla.console.row_window import WINDOW, RowWindow
 from ottla.errors import KafkaError
-from ottla.structs import TopicPartition
+from ottla.structs import NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

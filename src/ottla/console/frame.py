@@ -9,7 +9,7 @@ import shlex
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote, urlencode
 from zlib import crc32
 
@@ -52,6 +52,7 @@ from ottla.console.run_pages import REPORT_PATH, report_file
 from ottla.console.sessions import BrowserSession, Sessions
 from ottla.console.user_sessions import UserSessions
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError, SaslAuthenticationError
+from ottla.structs import NamedTuple
 from ottla.version import __version__
 
 if TYPE_CHECKING:

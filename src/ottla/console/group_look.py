@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.clients.admin.groups import DEAD
 from ottla.clients.topic_offsets import ListOffsetsResult, OffsetAndMetadata
@@ -11,7 +11,7 @@ from ottla.console.lag_causes import Observations, Track
 from ottla.console.lag_history import OffsetSample
 from ottla.console.membership_log import MembershipLook
 from ottla.errors import ErrorCode, KafkaError
-from ottla.structs import NO_EPOCH, NO_LEADER, IsolationLevel, TopicPartition, replace
+from ottla.structs import NO_EPOCH, NO_LEADER, IsolationLevel, NamedTuple, TopicPartition, replace
 
 if TYPE_CHECKING:
     from ottla.clients.admin.descriptions import GroupDescription, GroupListing

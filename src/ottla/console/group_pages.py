@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla.clients.admin.groups import DEAD
 from ottla.console.frame import link
@@ -17,6 +17,7 @@ from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, 
 from ottla.console.refusals import NotFound, Refused
 from ottla.console.row_window import WINDOW, RowWindow
 from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.clients.admin.descriptions import IDLE_STATES
 from ottla.clients.admin.offset_reset import (
@@ -19,7 +19,7 @@ from ottla.console.group_pages import existing, group_id_of, group_path
 from ottla.console.lag_evidence import next_records
 from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit
 from ottla.console.refusals import REMADE, Refused
-from ottla.structs import TopicPartition
+from ottla.structs import NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

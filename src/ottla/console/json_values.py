@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ottla.console.decoding import RawNumber, parse_exactly
+from ottla.structs import NamedTuple
 
 DECODER: Any = json.JSONDecoder(parse_float=Decimal, parse_constant=RawNumber)
 SCAN: Final[Callable[[str, int], tuple[Any, int]]] = DECODER.scan_once

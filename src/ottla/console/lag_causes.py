@@ -10,10 +10,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.clients.admin.descriptions import REBALANCING_STATES
-from ottla.structs import NO_LEADER, TopicPartition, Value, field
+from ottla.structs import NO_LEADER, NamedTuple, TopicPartition, Value, field
 
 if TYPE_CHECKING:
     from ottla.console.lag_history import OffsetSample

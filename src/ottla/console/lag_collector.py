@@ -10,14 +10,14 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.console.group_look import lag_of, offset_of
 from ottla.console.lag_history import LOOK_MS, MOST_SERIES, LagHistory, Recent
 from ottla.console.membership_log import MembershipLog, MembershipLook
 from ottla.errors import KafkaError
 from ottla.runtime.scheduler import pause
-from ottla.structs import NO_UUID, TopicPartition
+from ottla.structs import NO_UUID, NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -16,9 +16,9 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from math import isnan, nan
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
-from ottla.structs import TopicPartition
+from ottla.structs import NamedTuple, TopicPartition
 
 SECOND_MS: Final = 1000
 LOOK_MS: Final = 5 * SECOND_MS

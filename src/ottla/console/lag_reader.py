@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from ottla.clients.client_settings import ClosedOnExit
 from ottla.console.console_cluster import ConsoleCluster
@@ -14,7 +13,7 @@ from ottla.console.lag_collector import GroupLag, LagCollector
 from ottla.console.lag_evidence import seconds_waited, with_evidence
 from ottla.console.membership_log import MembershipLog
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
-from ottla.structs import TopicPartition
+from ottla.structs import NamedTuple, TopicPartition
 
 LIMIT_MS = 60_000
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.clients.admin.descriptions import REBALANCING_STATES
 from ottla.console.lag_causes import Rebalance
+from ottla.structs import NamedTuple
 
 MOST_REBALANCES: Final = 50
 

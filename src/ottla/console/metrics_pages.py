@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.console.metrics_samples import MetricSample, MetricSamples, rates_of
 from ottla.console.page import ConsolePage, Data, Visit
 from ottla.console.refusals import Refused
 from ottla.console.row_window import WINDOW, RowWindow
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable

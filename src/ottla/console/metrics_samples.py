@@ -11,11 +11,12 @@ import re
 from functools import partial
 from itertools import islice
 from math import isfinite, nan
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.console.lag_history import LOOK_MS, Recent, Ring
 from ottla.runtime.http_calls import CALL_LIMIT_S, CallError, read_text, shown_url
 from ottla.runtime.scheduler import pause
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from ottla.clients.mirror_records import HEARTBEATS, Checkpoint, Heartbeat, OffsetSync
 from ottla.console.decoding import beginning
 from ottla.console.group_look import offset_of
 from ottla.console.newest_records import newest_records
 from ottla.console.page import ConsolePage, Data, Visit
-from ottla.structs import TopicPartition
+from ottla.structs import NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

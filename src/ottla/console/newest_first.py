@@ -9,7 +9,7 @@ oldest that was read of it. Where a partition's timestamps run backwards this is
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.clients.partition_reader import Chunk
 from ottla.console.record_source import (
@@ -22,7 +22,7 @@ from ottla.console.record_source import (
     size_of,
 )
 from ottla.errors import KafkaError
-from ottla.structs import TopicPartition, Value
+from ottla.structs import NamedTuple, TopicPartition, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

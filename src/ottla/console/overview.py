@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.console.page import ConsolePage, Data, Visit
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from ottla.clients.metadata import Cluster, TopicInfo

@@ -36,9 +36,10 @@ the message on a page.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.console.refusals import Refused
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from ottla.console.console_cluster import ConsoleCluster

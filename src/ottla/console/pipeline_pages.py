@@ -7,12 +7,12 @@ machine are shown, and runs that have ended.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.console.decoding import beginning
 from ottla.console.newest_records import newest_records
 from ottla.console.page import LARGEST_NUMBER, ConsolePage, Data, Visit
-from ottla.structs import PROGRESS_TOPIC, TopicPartition
+from ottla.structs import PROGRESS_TOPIC, NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -6,14 +6,14 @@ import re
 from functools import partial
 from hashlib import blake2b
 from secrets import token_bytes
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit, whole_number
 from ottla.console.record_source import FoundRecord
 from ottla.console.records import Shower, one_record
 from ottla.console.refusals import Refused
 from ottla.errors import ErrorCode, KafkaError
-from ottla.structs import TopicPartition
+from ottla.structs import NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ottla.console.byte_reader import DEEPEST, ByteReader, hex_text, signed_of
 from ottla.console.decoding import PROTOBUF
 from ottla.errors import ConfigError
+from ottla.structs import NamedTuple
 
 VARINT, FIXED_64, LENGTH, FIXED_32 = 0, 1, 2, 5
 FRAME_BYTES: Final = 5

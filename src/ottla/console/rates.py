@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from collections import deque
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.clients.metadata import Cluster
 from ottla.console.pacing import pause_after
 from ottla.errors import KafkaError
 from ottla.runtime.scheduler import pause
-from ottla.structs import TopicPartition
+from ottla.structs import NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.clients.producer.partitioner import partition_for_key
 from ottla.console.conditions import Condition, Conjunct, condition_of
@@ -12,7 +12,7 @@ from ottla.console.page import LARGEST_NUMBER, SHOWN_OF_A_NUMBER, whole_number
 from ottla.console.record_source import Span
 from ottla.console.refusals import NotFound, Refused
 from ottla.errors import KafkaError
-from ottla.structs import IsolationLevel, TopicPartition
+from ottla.structs import IsolationLevel, NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

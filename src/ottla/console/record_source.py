@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from ottla.clients.network_client import (
     NetworkClient,
@@ -23,7 +23,7 @@ from ottla.protocol.fetch import (
 )
 from ottla.record.memory_records import batches
 from ottla.record.record_batch import MAGIC, RecordBatch
-from ottla.structs import IsolationLevel, TopicPartition, by_topic
+from ottla.structs import IsolationLevel, NamedTuple, TopicPartition, by_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

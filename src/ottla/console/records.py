@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.console.dead_letters import hidden_reason, origin_of
 from ottla.console.decoding import (
@@ -32,7 +32,7 @@ from ottla.console.refusals import NotFound, Refused
 from ottla.console.schema_registry import SchemaRegistry
 from ottla.console.search_progress import FinishedSearches
 from ottla.errors import ErrorCode, KafkaError
-from ottla.structs import NO_PRODUCER_ID, TopicPartition
+from ottla.structs import NO_PRODUCER_ID, NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.clients.dead_letter_headers import LARGEST_LETTER
 from ottla.console.decoding import beginning
@@ -18,6 +18,7 @@ from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, 
 from ottla.console.producing import PRODUCER, checksum_of, producer_settings
 from ottla.console.refusals import REMADE, Refused
 from ottla.errors import KafkaError
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

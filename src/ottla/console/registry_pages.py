@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from ottla.clients.json_answers import OddAnswerError, json_object, part, text_of, texts_of
@@ -18,6 +18,7 @@ from ottla.runtime.http_calls import (
     exchange,
     shown_url,
 )
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from ottla.console.console_settings import ConsoleSettings

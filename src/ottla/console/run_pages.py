@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from starlette.responses import FileResponse, HTMLResponse, Response
 
 from ottla.console.page import ConsolePage, Data, Visit
 from ottla.console.pipeline_pages import query_page
 from ottla.console.topic_facts import topic_facts
-from ottla.structs import PROGRESS_TOPIC
+from ottla.structs import PROGRESS_TOPIC, NamedTuple
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -7,11 +7,12 @@ that each is asked for once; one that is not there is asked for again after a mi
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.clients.connect_rest import ConnectRefusedError, ConnectRest
 from ottla.console.avro_values import AvroSchema
 from ottla.console.decoding import AVRO, JSON, parse_exactly
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

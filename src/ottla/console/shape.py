@@ -6,14 +6,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ottla.console.decoding import RawNumber, harmless, parse_exactly
 from ottla.console.newest_first import Limits, NewestFirst
 from ottla.console.page import ConsolePage, Data, Visit
 from ottla.console.record_query import record_query
 from ottla.console.records import Shower, record_source
-from ottla.structs import Value, field
+from ottla.structs import NamedTuple, Value, field
 
 SAMPLE: Final = 500
 LIMITS: Final = Limits(records=5_000, bytes=8 * 1024 * 1024, ms=3_000)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.console.masks import mask_text
 from ottla.console.record_search import SEARCH_GRACE_MS, SEARCH_MS
 from ottla.console.refusals import NotFound, Refused
 from ottla.console.worker_process import WorkerProcess, module
-from ottla.structs import IsolationLevel
+from ottla.structs import IsolationLevel, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ottla.console.conditions import Conjunct
 from ottla.console.moments import moment_ms
@@ -35,6 +35,7 @@ from ottla.console.sql_tree import (
     table_of,
 )
 from ottla.record.columnar import HEADERS
+from ottla.structs import NamedTuple
 
 LONGEST: Final = 10_000
 MOST_FIELDS: Final = 50

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.configs import (
@@ -17,7 +17,7 @@ from ottla.protocol.log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
-from ottla.structs import MS_PER_HOUR, MS_PER_MINUTE, TopicPartition
+from ottla.structs import MS_PER_HOUR, MS_PER_MINUTE, NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

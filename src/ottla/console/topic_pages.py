@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.clients.admin.descriptions import ConfigResource
 from ottla.console.page import ConsolePage, Data, Visit
@@ -12,7 +12,7 @@ from ottla.console.record_query import time_of
 from ottla.console.refusals import Refused
 from ottla.console.topic_facts import partition_sizes
 from ottla.errors import KafkaError
-from ottla.structs import ConfigSource, TopicPartition
+from ottla.structs import ConfigSource, NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ schema of a registry are JSON.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +23,7 @@ from ottla.console.schema_registry import SchemaRegistry, schema_number
 from ottla.console.search_worker import STEP
 from ottla.record.columnar import binary_array, decode_columns
 from ottla.record.columns import binary_column
-from ottla.structs import NO_UUID, TopicPartition
+from ottla.structs import NO_UUID, NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from ottla.clients.metadata import TopicInfo

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.console.page import ConsolePage, Data, Visit
 from ottla.console.refusals import NotFound
 from ottla.console.row_window import LONGEST_FILTER, WINDOW, RowWindow
 from ottla.console.topic_facts import topic_facts
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.clients.admin.descriptions import TransactionFilter
 from ottla.clients.admin.transactions import (
@@ -17,7 +17,7 @@ from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, 
 from ottla.console.refusals import Refused
 from ottla.console.row_window import WINDOW, RowWindow
 from ottla.errors import ErrorCode, KafkaError
-from ottla.structs import IsolationLevel, TopicPartition
+from ottla.structs import IsolationLevel, NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,9 +12,10 @@ import os
 import resource
 import sys
 from asyncio.subprocess import PIPE
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.console.refusals import Refused
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

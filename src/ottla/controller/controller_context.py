@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from ottla.controller.statuses import PartitionStatus, ReplicaStatus
@@ -13,6 +13,7 @@ from ottla.structs import (
     NO_LEADER,
     BrokerEndPoints,
     LeaderAndIsr,
+    NamedTuple,
     PartitionState,
     TopicPartition,
     Value,

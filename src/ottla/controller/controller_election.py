@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
 
 from ottla.config.config_type import INT_MAX
 from ottla.errors import ErrorCode, KafkaError
@@ -21,6 +20,7 @@ from ottla.registry.tree import (
     Stat,
 )
 from ottla.registry.znodes import decode_controller, decode_epoch, encode_controller, encode_epoch
+from ottla.structs import NamedTuple
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.registry import paths
 from ottla.registry.tree import (
@@ -23,7 +23,7 @@ from ottla.registry.tree import (
 from ottla.registry.znodes import decode_config, encode_config, encode_config_change
 from ottla.runtime import Slices
 from ottla.runtime.scheduler import gather_each
-from ottla.structs import ClientEntity
+from ottla.structs import ClientEntity, NamedTuple
 
 TOPICS: Final = "topics"
 BROKERS: Final = "brokers"

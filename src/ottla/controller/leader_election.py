@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from typing import NamedTuple
 
 from ottla.config.config_type import INT_MAX
-from ottla.structs import NO_LEADER, LeaderAndIsr
+from ottla.structs import NO_LEADER, LeaderAndIsr, NamedTuple
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
@@ -14,7 +14,14 @@ from ottla.controller.topic_assignment import Racks, RandRange, assign_new_topic
 from ottla.controller.topic_names import refuse_collision
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.topic_name import validate_topic_name
-from ottla.structs import BROKER_DEFAULT, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Value, field
+from ottla.structs import (
+    BROKER_DEFAULT,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    NamedTuple,
+    Value,
+    field,
+)
 
 Replicas = Mapping[int, tuple[int, ...]]
 """The brokers of each partition of a new topic; the first one leads it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from ottla.controller.fenced_registry import FencedRegistry, Group
@@ -24,7 +24,7 @@ from ottla.registry.tree import (
 )
 from ottla.registry.znodes import TopicNode, decode_partition_state, encode_partition_state
 from ottla.runtime.scheduler import gather_each
-from ottla.structs import LeaderAndIsr, TopicPartition
+from ottla.structs import LeaderAndIsr, NamedTuple, TopicPartition
 
 logger = logging.getLogger(__name__)
 

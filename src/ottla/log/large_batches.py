@@ -6,11 +6,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_validator import LargeBatchError, Validated
 from ottla.runtime import Background
+from ottla.structs import NamedTuple
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,10 @@ restored from the batches, since each one carries its epoch.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import NamedTuple
 
 from ottla.log.offset_checkpoint import CorruptCheckpointError, format_lines, parse_lines
 from ottla.runtime import Disk
-from ottla.structs import NO_EPOCH, NO_OFFSET
+from ottla.structs import NO_EPOCH, NO_OFFSET, NamedTuple
 
 
 class EpochEntry(NamedTuple):

@@ -15,14 +15,14 @@ import errno
 import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.log.log_files import parent_of
 from ottla.log.offset_checkpoint import CHECKPOINTS, CorruptCheckpointError, OffsetCheckpoint
 from ottla.runtime import Disk, DiskLock
-from ottla.structs import NO_UUID, TopicPartition, decode_uuid, encode_uuid
+from ottla.structs import NO_UUID, NamedTuple, TopicPartition, decode_uuid, encode_uuid
 
 logger = logging.getLogger(__name__)
 

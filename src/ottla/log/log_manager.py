@@ -18,7 +18,7 @@ import errno
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
@@ -43,7 +43,7 @@ from ottla.protocol.topic_name import validate_topic_name
 from ottla.runtime import Runtime, Timer
 from ottla.runtime.periodic_work import PeriodicWork
 from ottla.runtime.scheduler import Work, pause
-from ottla.structs import NO_UUID, TopicPartition
+from ottla.structs import NO_UUID, NamedTuple, TopicPartition
 
 logger = logging.getLogger(__name__)
 

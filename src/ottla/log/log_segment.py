@@ -221,7 +221,9 @@ class LogSegment:
         self.bytes_since_last_index_entry = self.size - entry.position
         self.max_timestamp_ms, self.offset_of_max_timestamp = latest
         for _, batch in self.headers_from(min(entry.offset, latest.offset)):
-            self._note_timestamp(batch)
+            if batch.max_timestamp > self.max_timestamp_ms:
+                self.max_timestamp_ms = batch.max_timestamp
+                self.offset_of_max_timestamp = batch.last_offset
         self.first_timestamp_ms = self._read_first_timestamp()
 
     def rebuild_indexes(self) -> None:
@@ -249,11 +251,6 @@ class LogSegment:
         self.offset_of_max_timestamp = self.base_offset
         self.offset_index.create()
         self.time_index.create()
-
-    def _note_timestamp(self, batch: RecordBatch) -> None:
-        if batch.max_timestamp > self.max_timestamp_ms:
-            self.max_timestamp_ms = batch.max_timestamp
-            self.offset_of_max_timestamp = batch.last_offset
 
     def _read_first_timestamp(self) -> int:
         for _, batch in read_headers(self.file, 0, self.size):

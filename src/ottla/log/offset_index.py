@@ -17,9 +17,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from struct import Struct
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from ottla.log.index_file import CorruptIndexError, IndexFile
+from ottla.structs import NamedTuple
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_OFFSET = 2**63 - 1

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.record.record_batch import RecordBatch
-from ottla.structs import NO_EPOCH, NO_OFFSET, NO_SEQUENCE, Value, field
+from ottla.structs import NO_EPOCH, NO_OFFSET, NO_SEQUENCE, NamedTuple, Value, field
 
 MAX_SEQUENCE: Final = 2**31 - 1
 # As many as a producer may have in flight, so that any of them can be recognised when sent again.

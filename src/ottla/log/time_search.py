@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import NamedTuple
 
 from ottla.log.file_batches import read_batch, read_headers
 from ottla.log.index_file import CorruptIndexError
@@ -15,6 +14,7 @@ from ottla.log.log_segment import LogSegment
 from ottla.log.segments import Segments
 from ottla.log.time_index import TimeIndex
 from ottla.runtime.scheduler import Work
+from ottla.structs import NamedTuple
 
 HEADERS_IN_A_SLICE = 1000
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from operator import attrgetter
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.log.index_file import CorruptIndexError
 from ottla.runtime import Disk
+from ottla.structs import NamedTuple
 
 ENTRY: Final = Struct(">hqqqq")
 TRANSACTION_INDEX_VERSION: Final = 0

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from enum import Enum
 from fnmatch import translate
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from zlib import crc32
 
 from ottla.metrics.metrics_registry import (
@@ -26,6 +26,7 @@ from ottla.metrics.metrics_registry import (
     label,
 )
 from ottla.metrics.sensors import PERCENTILES, RATE_NAMES, Histogram, Meter, Timer
+from ottla.structs import NamedTuple
 
 QUANTILES: Final = {name: f"0.{name.removesuffix('thPercentile')}" for name in PERCENTILES}
 """The label of a quantile (0.50, 0.999), by the attribute of the histogram."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.errors import ConfigError
 from ottla.metrics.sensors import (
@@ -29,6 +29,7 @@ from ottla.metrics.sensors import (
 from ottla.runtime import Chance, Clock, Runtime
 from ottla.runtime import Timer as RuntimeTimer
 from ottla.runtime.io_thread import Lock
+from ottla.structs import NamedTuple
 
 logger = logging.getLogger(__name__)
 

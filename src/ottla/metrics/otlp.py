@@ -9,7 +9,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
+
+from ottla.structs import NamedTuple
 
 VARINT: Final = 0
 FIXED64: Final = 1

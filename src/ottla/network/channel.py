@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from typing import NamedTuple, cast
+from typing import cast
 
 from ottla.errors import (
     ErrorCode,
@@ -21,6 +21,7 @@ from ottla.protocol.message import Request, Response
 from ottla.runtime import Runtime
 from ottla.runtime.network import DEFAULT_OPTIONS, StreamOptions
 from ottla.runtime.scheduler import within
+from ottla.structs import NamedTuple
 
 MAX_CORRELATION_ID = 2**31 - 1
 # Two line ends as a number: a server of a protocol of lines (HTTP, SMTP, Redis) takes the first

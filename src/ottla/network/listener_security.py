@@ -7,11 +7,12 @@ makes it, which is imported where a listener has one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.place import wanted_by
 from ottla.runtime import Runtime
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from ottla.security.sasl import SaslListener

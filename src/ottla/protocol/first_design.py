@@ -23,10 +23,11 @@ import struct
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from struct import Struct as Layout
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ottla.errors import ErrorCode, RemoteProtocolError
 from ottla.protocol.types import Buffer
+from ottla.structs import NamedTuple
 
 RANDOM_PARTITION: Final = -1
 """The partition of a produce that the broker chooses."""

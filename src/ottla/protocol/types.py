@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, dataclass_transform
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, dataclass_transform
 
-from ottla.structs import NO_UUID
+from ottla.structs import NO_UUID, NamedTuple
 
 if TYPE_CHECKING:
     from ottla.runtime import FileRegion

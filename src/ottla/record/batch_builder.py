@@ -115,15 +115,6 @@ class BatchBuilder:
         self._records.append((timestamp_ms, key, value, headers))
         return offset_delta
 
-    def set_producer_state(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
-    ) -> None:
-        """Set the producer's fields, just before the batch is sent (KIP-98)."""
-        self.header["producer_id"] = producer_id
-        self.header["producer_epoch"] = producer_epoch
-        self.header["base_sequence"] = base_sequence
-        self.header["is_transactional"] = is_transactional
-
     def build(self) -> bytes:
         """The bytes of the batch. The builder stays as it is."""
         return build_batch(self._records, self.compression, level=self.level, **self.header)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ottla.record.plain_decoding import decode_records
 from ottla.record.record import BatchHeader, Record
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

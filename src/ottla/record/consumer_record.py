@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from ottla.record.record import BatchHeader, FieldsOfRecord
-from ottla.structs import NO_EPOCH
+from ottla.structs import NO_EPOCH, NamedTuple
 
 
 class TimestampType(IntEnum):

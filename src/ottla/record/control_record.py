@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.record.record import CorruptRecordError, Record
 from ottla.record.record_batch import RecordBatch
+from ottla.structs import NamedTuple
 
 CONTROL_KEY: Final = struct.Struct(">hh")
 END_MARKER: Final = struct.Struct(">hi")

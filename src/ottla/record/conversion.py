@@ -9,7 +9,7 @@ timestamps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
 from ottla.errors import ErrorCode, KafkaError
@@ -37,7 +37,7 @@ from ottla.record.record import (
     encode_varint,
 )
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, RecordBatch
-from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NamedTuple
 
 
 def build_message_set(

@@ -20,7 +20,7 @@ A `legacy_batch.LegacyBatch` shows one of them as a batch.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from ottla.record.compression import CompressionType
@@ -30,7 +30,7 @@ from ottla.record.record import (
     LOG_OVERHEAD,
     CorruptRecordError,
 )
-from ottla.structs import NO_TIMESTAMP
+from ottla.structs import NO_TIMESTAMP, NamedTuple
 
 if TYPE_CHECKING:
     pass

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from ottla.record.compression import MAX_DECOMPRESSED_BYTES, CompressionType, decompress
 from ottla.record.record import CorruptRecordError
 from ottla.record.record_batch import as_view
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

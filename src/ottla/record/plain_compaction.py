@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.record.plain_decoding import decode_records
 from ottla.record.record import BatchHeader, decode_varint, decode_varlong, encode_varint
-from ottla.structs import NO_TIMESTAMP
+from ottla.structs import NO_TIMESTAMP, NamedTuple
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -5,6 +5,7 @@ Varints of up to 13 bits, which are nearly all, are looked up.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -24,7 +25,9 @@ LOW_BYTES = bytes(range(0x80, 0x100, 2)) * (SMALL // 64)
 HIGH_BYTES = b"".join(bytes((high,)) * 64 for high in range(SMALL // 64))
 # The varints of 0 to 8191, in one byte and in two.
 VARINTS = [bytes((raw,)) for raw in range(0, 0x80, 2)]
-VARINTS += map(bytes, zip(LOW_BYTES[64:], HIGH_BYTES[64:], strict=True))
+_PAIRS = bytearray(2 * SMALL)
+_PAIRS[::2], _PAIRS[1::2] = LOW_BYTES, HIGH_BYTES
+VARINTS += struct.unpack("2s" * (SMALL - 64), _PAIRS[2 * 64 :])
 _NULL = encode_varint(-1)
 _NO_HEADERS = encode_varint(0)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from ottla.record.plain_decoding import FAR, decode_one
 from ottla.record.plain_encoding import HIGH_BYTES, LOW_BYTES, SMALL, VARINTS
 from ottla.record.record import BatchHeader, CorruptRecordError, decode_varint
-from ottla.structs import NO_TIMESTAMP
+from ottla.structs import NO_TIMESTAMP, NamedTuple
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -7,10 +7,10 @@ least significant first; zig-zag puts the sign into the lowest bit, so that -1 t
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from ottla.errors import ErrorCode, RetriableError
-from ottla.structs import NO_SEQUENCE
+from ottla.structs import NO_SEQUENCE, NamedTuple
 from ottla.structs import NO_TIMESTAMP as NO_TIMESTAMP  # the compiled kernels take it from here
 
 RecordHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]

@@ -8,7 +8,7 @@ writes Kafka's bytes: the compiled encoder never makes an object of a row.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ottla.record.columns import MAX_COLUMN_BYTES
 from ottla.record.compression import CompressionType
@@ -16,6 +16,7 @@ from ottla.record.murmur import TO_POSITIVE, murmur2
 from ottla.record.plain_encoding import encode_headers
 from ottla.record.record import HEADER_OVERHEAD as HEADER_OVERHEAD  # the compiled one takes it here
 from ottla.record.record import encode_varint
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -37,7 +37,9 @@ class EmbeddedRegistry(TreeRegistry):
         self.directory = directory
         self._lock: DiskLock | None = None
         self._snapshot = TreeSnapshot(self.tree.nodes)
-        self._journal = Journal(runtime, directory, self._encode_snapshot)
+        self._journal = Journal(
+            runtime, directory, lambda: self._snapshot.encode(self.tree.last_id)
+        )
         self._session_path = f"{directory}/session"
         self._is_session_stale = self._is_showing = False
 
@@ -111,9 +113,6 @@ class EmbeddedRegistry(TreeRegistry):
     def _on_not_shown(self, error: BaseException) -> None:
         logger.warning("%s is out of date: %s", self._session_path, error)
         self._is_showing = False
-
-    def _encode_snapshot(self) -> bytes:
-        return self._snapshot.encode(self.tree.last_id)
 
 
 def _make_dirs_durably(disk: Disk, path: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.registry.tree import (
     ANY_VERSION,
@@ -25,6 +25,7 @@ from ottla.registry.tree import (
     Set,
     Stat,
 )
+from ottla.structs import NamedTuple
 
 
 class WriteKind(IntEnum):

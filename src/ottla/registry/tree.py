@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import NamedTuple
 
 ANY_VERSION: Final = -1
 REGISTRY_RETRY_MS: Final = 1_000

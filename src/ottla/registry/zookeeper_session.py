@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
@@ -29,6 +29,7 @@ from ottla.errors import ConfigError, ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.registry.tree import RegistryFailedError, SessionEndedError, SessionState
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import within
+from ottla.structs import NamedTuple
 
 logger = logging.getLogger(__name__)
 

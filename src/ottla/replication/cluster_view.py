@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ottla.replication.in_sync_replicas import AlterIsr
-from ottla.structs import Node
+from ottla.structs import NamedTuple, Node
 
 if TYPE_CHECKING:
     from ottla.network.node_connection import NodeConnection

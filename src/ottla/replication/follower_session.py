@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
@@ -16,7 +16,7 @@ from ottla.protocol.fetch import (
     ForgottenTopic,
     PartitionData,
 )
-from ottla.structs import NO_UUID, TopicPartition
+from ottla.structs import NO_UUID, NamedTuple, TopicPartition
 
 NO_SESSION: Final = 0
 FIRST_EPOCH: Final = 0

@@ -6,7 +6,7 @@ These values pass between the request handlers and the logs; they know no protoc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from ottla.errors import ErrorCode
@@ -20,6 +20,7 @@ from ottla.structs import (
     NO_REPLICA,
     NO_TIMESTAMP,
     IsolationLevel,
+    NamedTuple,
     TopicPartition,
     Value,
     field,

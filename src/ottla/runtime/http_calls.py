@@ -13,10 +13,11 @@ from base64 import b64encode
 from concurrent.futures import Future
 from http.client import HTTPConnection, HTTPException
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ottla.runtime.timing import Deadline
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse

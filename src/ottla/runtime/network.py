@@ -8,7 +8,9 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
+
+from ottla.structs import NamedTuple
 
 USE_SYSTEM_DEFAULT = -1
 PORT_ATTEMPTS = 16

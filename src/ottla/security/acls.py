@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import cache, cached_property, lru_cache
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 from ottla.security.principal import KafkaPrincipal
-from ottla.structs import MAX_TOPIC_NAME_LENGTH
+from ottla.structs import MAX_TOPIC_NAME_LENGTH, NamedTuple
 
 WILDCARD: Final = "*"
 """As the name of a literal pattern: every resource of the type; as a host: every host."""

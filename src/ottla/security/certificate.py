@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
+
+from ottla.structs import NamedTuple
 
 SHORT_NAMES: Final = {
     "2.5.4.3": "CN",

@@ -14,10 +14,11 @@ from base64 import b64decode
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlsplit
 
 from ottla.config.config_type import Password
+from ottla.structs import NamedTuple
 
 FOREIGN_SITES: Final = frozenset({"cross-site", "same-site"})
 """The values of `Sec-Fetch-Site` for pages of another origin than this one."""

@@ -19,14 +19,14 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ottla.config.oauthbearer_config import JWKS_URL, OAuthBearerSettings, unsecured_option
 from ottla.runtime import Clock, Runtime
 from ottla.security.jwks import Jwks, TokenError, require_jwt
 from ottla.security.principal import KafkaPrincipal
 from ottla.security.sasl import SaslClient, SaslError, SaslServer
-from ottla.structs import Value
+from ottla.structs import NamedTuple, Value
 
 logger = logging.getLogger(__name__)
 

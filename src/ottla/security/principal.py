@@ -7,7 +7,9 @@ names of those in certificates.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
+
+from ottla.structs import NamedTuple
 
 USER_TYPE: Final = "User"
 """The only type that authentication gives; it is case-sensitive, as in Kafka."""

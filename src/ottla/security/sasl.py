@@ -27,7 +27,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.config.jaas import GSSAPI
 from ottla.errors import ErrorCode, RemoteProtocolError
@@ -50,7 +50,7 @@ from ottla.protocol.sasl import (
 from ottla.protocol.types import Part
 from ottla.runtime import Clock, Runtime
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal
-from ottla.structs import Value, field
+from ottla.structs import NamedTuple, Value, field
 
 MAX_TOKEN_BYTES: Final = 64 * 1024
 """The longest token of a mechanism that has no limit of its own: tickets and JWTs are shorter."""

@@ -16,12 +16,13 @@ from binascii import Error as Base64Error
 from collections.abc import Callable, Iterable, Mapping
 from heapq import nsmallest
 from secrets import token_bytes, token_urlsafe
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from ottla.config.jaas import SCRAM_SHA_256, SCRAM_SHA_512
 from ottla.errors import SaslAuthenticationError
 from ottla.security.principal import KafkaPrincipal
 from ottla.security.sasl import SaslClient, SaslError, SaslServer
+from ottla.structs import NamedTuple
 
 HASHES: Final = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
 MECHANISM_NUMBERS: Final = {SCRAM_SHA_256: 1, SCRAM_SHA_512: 2}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.connection import Connection
@@ -30,6 +30,7 @@ from ottla.server.slicing import (
     SLICED,
     Slicing,
 )
+from ottla.structs import NamedTuple
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode, KafkaError, LocalProtocolError
 from ottla.protocol.leader_and_isr import LeaderAndIsrRequest, StopReplicaRequest
@@ -16,7 +16,7 @@ from ottla.runtime.scheduler import pause
 from ottla.runtime.timing import Backoff
 from ottla.server.broker_connections import FIRST_BACKOFF_MS, MAX_BACKOFF_MS
 from ottla.server.order_messages import EncodedUpdateMetadata
-from ottla.structs import BrokerEndPoints
+from ottla.structs import BrokerEndPoints, NamedTuple
 
 if TYPE_CHECKING:
     from ottla.network.node_connection import NodeConnection

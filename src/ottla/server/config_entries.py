@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigKey
@@ -20,7 +19,7 @@ from ottla.server.dynamic_config import (
     is_secret,
     key_of_listener,
 )
-from ottla.structs import ConfigSource
+from ottla.structs import ConfigSource, NamedTuple
 
 
 class Synonym(NamedTuple):

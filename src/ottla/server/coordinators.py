@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.coordinator.coordinator_log import APPEND_TIMEOUT_MS, OnAppended
-from ottla.coordinator.transaction.transaction_verifier import OnVerified, TransactionVerifier
+from ottla.coordinator.transaction.transaction_verifier import TransactionVerifier
 from ottla.log.log_validator import AppendOrigin
 from ottla.record.memory_records import batches
 from ottla.replication.append_results import ACKS_ALL
@@ -19,7 +19,6 @@ from ottla.structs import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
     TopicPartition,
-    TxnProducer,
     partition_of,
 )
 
@@ -156,7 +155,7 @@ class Coordinators:
             config.transaction_state_log_num_partitions,
             APPEND_TIMEOUT_MS,
         )
-        self.verifier = TransactionVerifier(runtime, replica_manager, self._verify)
+        self.verifier = TransactionVerifier(runtime, replica_manager, lambda: self._verification)
         self._config = config
         self._registry = registry
         self.new_verification: Callable[[], AskCoordinator] = self._ask_own_coordinator
@@ -247,16 +246,6 @@ class Coordinators:
         if self._answers:
             coordinator.startup()
         return coordinator
-
-    def _verify(
-        self,
-        producer: TxnProducer,
-        partitions: Collection[TopicPartition],
-        on_answer: OnVerified,
-        *,
-        adds: bool,
-    ) -> None:
-        self._verification(producer, partitions, on_answer, adds=adds)
 
     @cached_property
     def _verification(self) -> AskCoordinator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.controller_requests import (
@@ -18,7 +18,7 @@ from ottla.protocol.controller_requests import (
 from ottla.replication.in_sync_replicas import OnIsrChanged
 from ottla.runtime.scheduler import pause
 from ottla.server.ask_controller import AskController, error_of
-from ottla.structs import NO_EPOCH, LeaderAndIsr, TopicPartition
+from ottla.structs import NO_EPOCH, LeaderAndIsr, NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     import asyncio

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from functools import cache
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Array, StructType
 from ottla.runtime.scheduler import FREED_AT_ONCE, Work
+from ottla.structs import NamedTuple
 
 MAX_FRAME_BYTES: Final = 4 * 1024 * 1024
 LARGE_FRAME_BYTES: Final = 32 * 1024 * 1024

@@ -75,11 +75,12 @@ def test_build_uses_the_level():
 
 
 def test_build_writes_producer_and_flags():
-    """An idempotent, transactional producer, named just before the batch goes out."""
-    builder = BatchBuilder()
-    builder.append(NOW, None, b"x")
-    builder.set_producer_state(4000, 3, 17, True)
-    batch = RecordBatch(builder.build())
+    """The fields of an idempotent, transactional producer (KIP-98)."""
+    batch = RecordBatch(
+        build_batch(
+            TWO, producer_id=4000, producer_epoch=3, base_sequence=17, is_transactional=True
+        )
+    )
     batch.verify()
 
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (4000, 3, 17)

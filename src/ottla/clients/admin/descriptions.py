@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from ottla.config.known_keys import shown
@@ -13,6 +13,7 @@ from ottla.structs import (
     NO_EPOCH,
     NO_UUID,
     ConfigSource,
+    NamedTuple,
     Node,
     TopicPartition,
     Value,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from ottla.clients.network_client import response_error
 from ottla.network.node_connection import SOFTWARE_NAME
@@ -14,6 +14,7 @@ from ottla.protocol.features import (
     UpdateFeaturesResponse,
     UpgradeType,
 )
+from ottla.structs import NamedTuple
 from ottla.version import __version__
 
 if TYPE_CHECKING:

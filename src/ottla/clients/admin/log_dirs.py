@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ottla.clients.network_client import response_error
 from ottla.errors import ErrorCode, KafkaError
@@ -15,7 +15,7 @@ from ottla.protocol.log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
-from ottla.structs import TopicPartition
+from ottla.structs import NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

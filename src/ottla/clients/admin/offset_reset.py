@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
-from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NamedTuple, TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 LONG_MAX: Final = 2**63 - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from ottla.clients.network_client import check_code, response_error
 from ottla.protocol.scram_users import (
@@ -15,6 +15,7 @@ from ottla.protocol.scram_users import (
     UserName,
 )
 from ottla.security.scram import MECHANISM_NUMBERS, MIN_ITERATIONS, new_salt, salted_password
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ Of their partitions also the leaders and replicas: elections, and reassignment t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import NewTopic, TopicDescription, TopicPartitionInfo
@@ -51,7 +51,14 @@ from ottla.protocol.topics import (
     DeleteTopicState,
 )
 from ottla.runtime.timing import Deadline
-from ottla.structs import BROKER_DEFAULT, NO_UUID, ElectionType, TopicPartition, by_topic
+from ottla.structs import (
+    BROKER_DEFAULT,
+    NO_UUID,
+    ElectionType,
+    NamedTuple,
+    TopicPartition,
+    by_topic,
+)
 
 FIRST_VERSION_WITH_OPERATIONS = 8
 FIRST_VERSION_WITHOUT_AUTO_CREATE = 4

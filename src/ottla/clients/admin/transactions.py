@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple, cast
+from typing import cast
 
 from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import TransactionFilter
@@ -29,7 +29,7 @@ from ottla.protocol.transactions import (
     WriteTxnMarkersResponse,
 )
 from ottla.runtime.timing import Deadline
-from ottla.structs import NO_OFFSET, NO_TIMESTAMP, Node, TopicPartition, by_topic
+from ottla.structs import NO_OFFSET, NO_TIMESTAMP, NamedTuple, Node, TopicPartition, by_topic
 
 FIRST_LIST_WITH_DURATION = 1
 FIRST_LIST_WITH_PATTERN = 2

@@ -9,10 +9,10 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import cycle, groupby
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from ottla.errors import ConfigError
-from ottla.structs import NO_GENERATION, TopicPartition, Value
+from ottla.structs import NO_GENERATION, NamedTuple, TopicPartition, Value
 
 Assignment = dict[str, list[TopicPartition]]
 

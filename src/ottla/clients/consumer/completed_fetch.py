@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.clients.consumer.subscription_state import TopicPartitionState
 from ottla.clients.serialization import Deserialize
@@ -18,7 +18,7 @@ from ottla.record.memory_records import batches
 from ottla.record.record import COMPRESSION_MASK, CorruptRecordError
 from ottla.record.record_batch import RecordBatch
 from ottla.runtime import Buffer
-from ottla.structs import TopicPartition, Value
+from ottla.structs import NamedTuple, TopicPartition, Value
 
 LEAST_TO_DECOMPRESS_AHEAD: Final = 16 * 1024
 """Smaller batches take less time than it takes to ask another thread for it."""

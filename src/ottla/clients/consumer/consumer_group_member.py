@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 from uuid import UUID
 
 from ottla.clients.committed_offsets import GroupMembership
@@ -29,7 +29,7 @@ from ottla.protocol.consumer_group import (
 )
 from ottla.runtime.scheduler import pause, within
 from ottla.runtime.timing import Deadline
-from ottla.structs import NO_GENERATION, by_topic
+from ottla.structs import NO_GENERATION, NamedTuple, by_topic
 
 logger = logging.getLogger(__name__)
 

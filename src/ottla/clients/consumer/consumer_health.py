@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ottla.clients.consumer.subscription_state import SubscriptionType
-from ottla.structs import NO_GENERATION
+from ottla.structs import NO_GENERATION, NamedTuple
 
 if TYPE_CHECKING:
     from ottla.clients.consumer.consumer_core import ConsumerCore

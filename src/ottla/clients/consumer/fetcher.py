@@ -8,7 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from ottla.clients.answers import left_out
@@ -45,7 +45,7 @@ from ottla.protocol.fetch import (
 )
 from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime import Timer
-from ottla.structs import NO_EPOCH, NO_REPLICA, NO_UUID, IsolationLevel, TopicPartition
+from ottla.structs import NO_EPOCH, NO_REPLICA, NO_UUID, IsolationLevel, NamedTuple, TopicPartition
 
 logger = logging.getLogger(__name__)
 

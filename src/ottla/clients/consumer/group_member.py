@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple, cast
+from typing import cast
 
 from ottla.clients.committed_offsets import GroupMembership
 from ottla.clients.consumer.membership import Membership
@@ -39,7 +39,7 @@ from ottla.protocol.group import (
 )
 from ottla.runtime.scheduler import pause
 from ottla.runtime.timing import Deadline
-from ottla.structs import CONSUMER_PROTOCOL_TYPE, NO_GENERATION
+from ottla.structs import CONSUMER_PROTOCOL_TYPE, NO_GENERATION, NamedTuple
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ no record in it, and reading begins as auto.offset.reset says.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ottla.clients.consumer.subscription_state import (
     FETCH_AGAIN,
@@ -29,7 +29,7 @@ from ottla.clients.topic_offsets import (
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.leader_epoch import EpochEndOffset
 from ottla.runtime.timing import Deadline
-from ottla.structs import NO_EPOCH, NO_LEADER, NO_UUID, TopicPartition
+from ottla.structs import NO_EPOCH, NO_LEADER, NO_UUID, NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

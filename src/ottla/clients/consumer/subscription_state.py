@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
 
 from ottla.clients.topic_offsets import KnownTopics, OffsetAndMetadata, OffsetSpec, with_ids
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.topic_name import validate_topic_name
-from ottla.structs import NO_EPOCH, NO_REPLICA, NO_UUID, TopicPartition
+from ottla.structs import NO_EPOCH, NO_REPLICA, NO_UUID, NamedTuple, TopicPartition
 
 
 class SubscriptionState:

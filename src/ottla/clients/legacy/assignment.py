@@ -5,10 +5,10 @@ All consumers of a group get the same result, as they read the same registration
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ottla.clients.legacy.topic_filter import FILTERS
-from ottla.structs import NO_LEADER, TopicPartition
+from ottla.structs import NO_LEADER, NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -7,7 +7,7 @@ partition, which are encoded as batches.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla.clients.answers import only
 from ottla.clients.client_settings import ClosedOnExit
@@ -45,7 +45,7 @@ from ottla.protocol.produce import (
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
-from ottla.structs import CONSUMER_REPLICA_ID, NO_TIMESTAMP, Node, TopicPartition
+from ottla.structs import CONSUMER_REPLICA_ID, NO_TIMESTAMP, NamedTuple, Node, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.config.legacy_config import is_first_design
 from ottla.config.zookeeper_config import parse_connect
@@ -14,7 +14,7 @@ from ottla.registry.tree import NoNodeError, Registry, Watch
 from ottla.registry.znodes import BrokerNode, TopicNode, decode_partition_state
 from ottla.registry.zookeeper import ZooKeeperRegistry
 from ottla.registry.zookeeper_session import ZooKeeperSettings
-from ottla.structs import NO_LEADER, Node
+from ottla.structs import NO_LEADER, NamedTuple, Node
 
 if TYPE_CHECKING:
     from ottla.config.legacy_config import LegacyConfig

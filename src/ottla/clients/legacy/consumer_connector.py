@@ -13,7 +13,7 @@ import logging
 from collections.abc import Collection, Mapping
 from enum import Enum
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from ottla.clients.client_settings import ClosedOnExit
 from ottla.clients.legacy.assignment import ConsumerThreadId, decide, subscribed_topics
@@ -33,7 +33,7 @@ from ottla.runtime import Runtime, Timer
 from ottla.runtime.host_name import canonical_host_name
 from ottla.runtime.io_thread import IoThread, Lock
 from ottla.runtime.scheduler import within
-from ottla.structs import Node, TopicPartition
+from ottla.structs import NamedTuple, Node, TopicPartition
 
 logger = logging.getLogger(__name__)
 

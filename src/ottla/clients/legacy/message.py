@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from ottla.clients.consumer.completed_fetch import split_batches
 from ottla.clients.producer.partitioner import key_hash
 from ottla.errors import ErrorCode, KafkaError
 from ottla.record.record_batch import RecordBatch
 from ottla.runtime import Buffer
+from ottla.structs import NamedTuple
 
 
 class Message(NamedTuple):

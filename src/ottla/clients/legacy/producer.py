@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from ottla.clients.answers import only
 from ottla.clients.client_settings import ClosedOnExit
@@ -50,7 +50,7 @@ from ottla.registry.tree import SessionState, Watch
 from ottla.runtime import Runtime, Timer
 from ottla.runtime.io_thread import Condition, IoThread
 from ottla.runtime.scheduler import pause
-from ottla.structs import NO_LEADER, Node, TopicPartition
+from ottla.structs import NO_LEADER, NamedTuple, Node, TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ConfigError
-from ottla.structs import is_topic_name
+from ottla.structs import NamedTuple, is_topic_name
 
 if TYPE_CHECKING:
     from ottla.clients.consumer.subscription_state import SubscriptionState

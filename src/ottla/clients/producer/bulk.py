@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import count as count_from
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ottla.clients.producer.producer_batch import RECORD_OVERHEAD, ProducerBatch, RecordFuture
 from ottla.clients.serialization import to_bytes
@@ -17,6 +17,7 @@ from ottla.record import kernel
 from ottla.record.columns import binary_column
 from ottla.record.rows import BinaryRows, Rows
 from ottla.runtime.timing import Deadline
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from ottla.errors import KafkaError

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ottla.clients.callbacks import tell
 from ottla.config.config_type import ConfigType
+from ottla.structs import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ottla.clients.client_settings import Servers, merge_settings
 from ottla.clients.producer.producer import Producer
@@ -22,6 +22,7 @@ from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.io_thread import Condition, run_in_thread
+from ottla.structs import NamedTuple
 
 FIRST_PAUSE_S: Final = 0.1
 LAST_PAUSE_S: Final = 10.0

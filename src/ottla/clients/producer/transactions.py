@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from ottla.clients.answers import left_out
 from ottla.clients.client_settings import ClosedOnExit, Servers, merge_settings, retry_backoff
@@ -56,6 +56,7 @@ from ottla.structs import (
     NO_PRODUCER_ID,
     NO_UUID,
     TRANSACTION_VERSION,
+    NamedTuple,
     TopicPartition,
     by_topic,
 )

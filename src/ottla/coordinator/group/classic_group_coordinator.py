@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
@@ -52,7 +51,7 @@ from ottla.protocol.group import (
 )
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import Work
-from ottla.structs import TopicPartition
+from ottla.structs import NamedTuple, TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 from ottla.coordinator.group.member_metadata import UNKNOWN_MEMBER_ID
 from ottla.coordinator.group.offsets import GroupOffsets
 from ottla.errors import ErrorCode
-from ottla.structs import NO_GENERATION, TopicPartition
+from ottla.structs import NO_GENERATION, NamedTuple, TopicPartition
 
 
 class GroupType(Enum):

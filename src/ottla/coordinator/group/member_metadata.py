@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
 
 from ottla.protocol.group import JoinGroupResponse, SyncGroupResponse
 from ottla.runtime import Timer
-from ottla.structs import Value, field
+from ottla.structs import NamedTuple, Value, field
 
 UNKNOWN_MEMBER_ID = ""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from ottla.coordinator.group.classic_group import ClassicGroup
 from ottla.coordinator.group.group import Group
 from ottla.runtime import Runtime, Scheduler, Timer
+from ottla.structs import NamedTuple
 
 # A member in its first JoinGroup has no session yet, and a closed connection is not noticed while
 # the request waits. A client that is still there after this long is expected to try again.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import NamedTuple
 from uuid import UUID
 
 from ottla.structs import (
@@ -13,6 +12,7 @@ from ottla.structs import (
     NO_PRODUCER_ID,
     NO_SESSION,
     NO_UUID,
+    NamedTuple,
     TopicPartition,
     TxnProducer,
 )

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from itertools import islice
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from ottla.coordinator.transaction.transaction import ENDING
 from ottla.coordinator.transaction.transaction_metadata import TransactionMetadata
@@ -18,7 +18,7 @@ from ottla.coordinator.transaction.transaction_state_manager import TransactionS
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import Work
-from ottla.structs import TopicPartition
+from ottla.structs import NamedTuple, TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.coordinator.transaction.transaction_partitions import (
     NO_PARTITIONS,
     TransactionPartitions,
 )
 from ottla.errors import ErrorCode, KafkaError
-from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -47,7 +47,7 @@ class TransactionVerifier:
     """Asks about the partitions in which the producer has no open transaction yet."""
 
     def __init__(
-        self, runtime: Runtime, replica_manager: ReplicaManager, ask: AskCoordinator
+        self, runtime: Runtime, replica_manager: ReplicaManager, ask: Callable[[], AskCoordinator]
     ) -> None:
         self._clock = runtime.clock
         self._scheduler = runtime.scheduler
@@ -111,7 +111,7 @@ class TransactionVerifier:
                     verification.is_confirmed = True
             on_verified({tp: error for tp, error in errors.items() if error})
 
-        self._ask(producer, list(asked), on_answer, adds=bool(add_until_ms))
+        self._ask()(producer, list(asked), on_answer, adds=bool(add_until_ms))
 
     def _begin(
         self, producer: TxnProducer, topic_partition: TopicPartition, sequence: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.log.log_files import CLUSTER_METADATA_DIR, LOG_SUFFIX, parse_segment_name
 from ottla.protocol.message import Message, decode
@@ -22,7 +22,7 @@ from ottla.protocol.metadata_records import (
 )
 from ottla.record.memory_records import batches
 from ottla.runtime import Disk
-from ottla.structs import NO_UUID
+from ottla.structs import NO_UUID, NamedTuple
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ The same holds for markers of transactions without data.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.config.config_type import LONG_MAX
 from ottla.extensions.cleaner.cleaned_transactions import CleanedTransactions
@@ -24,7 +24,7 @@ from ottla.record.batch_builder import with_records
 from ottla.record.plain_compaction import KeptRecords, shift_timestamps
 from ottla.record.record import DELETE_HORIZON_FLAG
 from ottla.record.record_batch import RecordBatch
-from ottla.structs import NO_TIMESTAMP
+from ottla.structs import NO_TIMESTAMP, NamedTuple
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.extensions.cleaner.log_to_clean import (
@@ -28,7 +28,7 @@ from ottla.log.log_loader import DirContents
 from ottla.log.log_manager import LogAttachment, LogManager
 from ottla.log.throttler import Throttler
 from ottla.runtime import Timer
-from ottla.structs import TopicPartition
+from ottla.structs import NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from ottla.extensions.cleaner.cleaning import Cleaning, Steps

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import NamedTuple
 from uuid import UUID
 
 from ottla.log.offset_checkpoint import CorruptCheckpointError, format_lines, parse_lines
 from ottla.runtime import Disk
-from ottla.structs import NO_UUID, TopicPartition, decode_uuid, encode_uuid
+from ottla.structs import NO_UUID, NamedTuple, TopicPartition, decode_uuid, encode_uuid
 
 logger = logging.getLogger(__name__)
 

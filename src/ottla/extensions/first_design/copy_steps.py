@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.record.compression import CompressionType, decompress
 from ottla.record.legacy_positional import (
@@ -15,6 +15,7 @@ from ottla.record.legacy_positional import (
 from ottla.record.memory_records import batches
 from ottla.record.record import CorruptRecordError
 from ottla.runtime import FileRegion
+from ottla.structs import NamedTuple
 
 MOST_RECORDS: Final = 500
 MOST_RECORD_BYTES: Final = 256 * 1024

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metrics.metrics_registry import FamilyName, MetricsRegistry, Series, Tags
@@ -26,6 +26,7 @@ from ottla.structs import (
     CONSUMER_REPLICA_ID,
     LATEST_TIMESTAMP,
     NO_EPOCH,
+    NamedTuple,
     Node,
     TopicPartition,
     by_topic,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from ottla.config.metrics_config import ClientMetricsConfig
@@ -38,7 +38,7 @@ from ottla.protocol.telemetry import (
 from ottla.record.compression import CompressionType, decompress
 from ottla.runtime import Runtime
 from ottla.server.api import Handler
-from ottla.structs import NO_UUID
+from ottla.structs import NO_UUID, NamedTuple
 
 ALL: Final = "*"
 DEFAULT_INTERVAL_MS: Final = 300_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.log.log_dir import LogDir
 from ottla.log.log_files import (
@@ -16,7 +16,7 @@ from ottla.log.log_files import (
     segment_path,
 )
 from ottla.log.log_segment import LogSegment
-from ottla.structs import Value
+from ottla.structs import NamedTuple, Value
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ until that time is over, so that clients that ignore it are held as well (KIP-21
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.config.network_config import NetworkConfig
 from ottla.config.quota_config import (
@@ -29,7 +29,7 @@ from ottla.extensions.quotas.budget import Budget, Client, ClientQuota
 from ottla.extensions.quotas.token_bucket import TokenBucket
 from ottla.network.rate import Rate
 from ottla.runtime import Clock
-from ottla.structs import ClientEntity
+from ottla.structs import ClientEntity, NamedTuple
 
 MAX_IDLE_CLIENTS: Final = 1024
 

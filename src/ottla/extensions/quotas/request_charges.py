@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.quotas.client_quotas import UNLIMITED, Budgets, ClientQuotas
@@ -14,6 +14,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.header import RequestHeader
 from ottla.protocol.message import Response
 from ottla.runtime import Slices
+from ottla.structs import NamedTuple
 
 T = TypeVar("T")
 

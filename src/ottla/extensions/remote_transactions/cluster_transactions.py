@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.coordinator.transaction.marker_sender import OnWritten, TxnMarker
 from ottla.coordinator.transaction.marker_writer import MarkerWriter
@@ -25,7 +25,14 @@ from ottla.runtime import Runtime
 from ottla.server.broker_connections import BrokerConnections, Purpose
 from ottla.server.metadata_cache import MetadataCache
 from ottla.server.own_transactions import AskOwnCoordinator, MarkersToOwnBroker
-from ottla.structs import NO_LEADER, TRANSACTIONS_TOPIC, TopicPartition, TxnProducer, by_topic
+from ottla.structs import (
+    NO_LEADER,
+    TRANSACTIONS_TOPIC,
+    NamedTuple,
+    TopicPartition,
+    TxnProducer,
+    by_topic,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.network.request_context import RequestContext
@@ -28,7 +28,7 @@ from ottla.security.acls import (
 )
 from ottla.security.principal import KafkaPrincipal
 from ottla.server.api import request_name
-from ottla.structs import Value
+from ottla.structs import NamedTuple, Value
 
 if TYPE_CHECKING:
     from ottla.server.apis import OnDenial

@@ -12,7 +12,7 @@ levels from older ones. All changes of a request are made at once, or none is.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.api_keys import ApiKey
@@ -42,7 +42,7 @@ from ottla.registry.tree import (
 )
 from ottla.registry.znodes import FEATURE, decode_features, encode_features
 from ottla.runtime.scheduler import pause
-from ottla.structs import TRANSACTION_VERSION
+from ottla.structs import TRANSACTION_VERSION, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigTableType
@@ -70,7 +70,7 @@ from ottla.server.config_entries import (
 )
 from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import ConfigSource
+from ottla.structs import ConfigSource, NamedTuple
 
 TABLES: Final[Mapping[str, ConfigTableType]] = {
     TOPICS: TopicConfig,

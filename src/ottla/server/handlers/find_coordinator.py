@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.request_context import RequestContext
@@ -29,7 +29,7 @@ from ottla.server.api import Handler
 from ottla.server.coordinators import Coordinators
 from ottla.server.handlers.metadata import CreateTopic
 from ottla.server.metadata_cache import MetadataCache
-from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Node
+from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, NamedTuple, Node
 
 logger = logging.getLogger(__name__)
 

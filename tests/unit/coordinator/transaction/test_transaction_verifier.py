@@ -45,7 +45,7 @@ class World:
         self.hosted = {FIRST: HostedPartition(), SECOND: HostedPartition()}
         self.hosted[OPEN] = HostedPartition(is_open=True)
         manager: Any = SimpleNamespace(partitions=self.hosted)
-        self.verifier = TransactionVerifier(self.runtime, manager, self.ask)
+        self.verifier = TransactionVerifier(self.runtime, manager, lambda: self.ask)
         self.asked: list[tuple[list[TopicPartition], bool]] = []
         self.answers: list[dict[TopicPartition, ErrorCode]] = []
         self.delay_ms = 5

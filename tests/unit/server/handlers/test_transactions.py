@@ -266,7 +266,7 @@ def asked(broker):
     verifier = TransactionVerifier(
         broker.runtime,
         broker.replica_manager,
-        lambda producer, partitions, answer, adds: asked.append(answer),
+        lambda: lambda producer, partitions, answer, adds: asked.append(answer),
     )
     broker.produce_handler.transactional = TransactionalProduce(broker.replica_manager, verifier)
     return asked

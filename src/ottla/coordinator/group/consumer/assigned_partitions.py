@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
-from ottla.structs import by_topic
+from ottla.structs import NamedTuple, by_topic
 
 
 class TopicIdPartition(NamedTuple):

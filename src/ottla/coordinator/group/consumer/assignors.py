@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heapreplace
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from ottla.coordinator.group.consumer.assigned_partitions import (
@@ -15,6 +15,7 @@ from ottla.coordinator.group.consumer.assigned_partitions import (
     joined,
 )
 from ottla.runtime.scheduler import Work
+from ottla.structs import NamedTuple
 
 
 class MemberSpec(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.coordinator.group.consumer.assigned_partitions import AssignedPartitions, in_order
 from ottla.coordinator.group.consumer.cluster_topics import ClusterTopics
@@ -22,6 +22,7 @@ from ottla.protocol.consumer_protocol import (
 )
 from ottla.protocol.message import decode_versioned_in_slices, encode_versioned_in_slices
 from ottla.runtime.scheduler import Work
+from ottla.structs import NamedTuple
 
 KAFKA_ASSIGNORS: Final = frozenset(("range", "roundrobin", "sticky", "cooperative-sticky"))
 """Their members need nothing but the partitions, so user data beside them are ignored: librdkafka

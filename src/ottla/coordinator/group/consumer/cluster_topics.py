@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from ottla.runtime.scheduler import Work
-from ottla.structs import TopicMetadata, TopicPartition
+from ottla.structs import NamedTuple, TopicMetadata, TopicPartition
 
 LOOKED_UP_AT_ONCE: Final = 2_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from ottla.coordinator.group.consumer.assigned_partitions import (
@@ -16,7 +16,7 @@ from ottla.coordinator.group.consumer.assigned_partitions import (
 from ottla.coordinator.group.member_metadata import SupportedProtocol
 from ottla.protocol.consumer_group import LEAVE_STATIC_EPOCH
 from ottla.runtime import Timer
-from ottla.structs import Value, field
+from ottla.structs import NamedTuple, Value, field
 
 AssignmentEpochs = Mapping[UUID, Mapping[int, int]]
 """Epochs by topic and number of a partition."""

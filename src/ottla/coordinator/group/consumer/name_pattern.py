@@ -14,9 +14,10 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 from re import _constants as codes  # type: ignore[attr-defined]  # no public module shows how
 from re import _parser as parser  # type: ignore[attr-defined]  # Python parses an expression
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.structs import NamedTuple
 
 MAX_LENGTH: Final = 4096
 MAX_REPEAT: Final = 1000
