@@ -87,7 +87,8 @@ NOT_AT_THE_START = re.compile(
     r"|ottla\.coordinator\.(group|transaction\.transaction_coordinator)"
     r"|ottla\.record\.(conversion|\w+_compaction)"
     r"|ottla\.protocol\.(acls|consumer_\w+|group|log_dirs|sasl|telemetry|topics|transactions)"
-    r"|ottla\.server\.handlers\.(?!(api_versions|fetch|metadata|(transactional_)?produce)$)"
+    r"|ottla\.server\.handlers\.(?!(api_versions|fetch|metadata|named_topics"
+    r"|(transactional_)?produce)$)"
     # what other libraries do as well, and takes longer to import
     r"|(dataclasses|datetime|decimal|difflib|hashlib|lzma|pathlib|shlex|shutil|tempfile|urllib)\b"
 )

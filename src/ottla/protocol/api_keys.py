@@ -100,7 +100,7 @@ class ApiKey(IntEnum):
 
 
 MESSAGES: Final[dict[int, tuple[str, str]]] = {
-    ApiKey.PRODUCE: ("produce", "0-12"),
+    ApiKey.PRODUCE: ("produce", "0-13"),
     ApiKey.FETCH: ("fetch", "0-18"),
     ApiKey.LIST_OFFSETS: ("list_offsets", "0-9"),
     ApiKey.METADATA: ("metadata", "0-13"),

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from typing import Final
+from uuid import UUID
 
 from ottla.protocol.message import Request, Response, Struct
-from ottla.protocol.types import Array, Int16, Int32, Int64, Records, RecordsData, String, field
+from ottla.protocol.types import (
+    Array,
+    Int16,
+    Int32,
+    Int64,
+    Records,
+    RecordsData,
+    String,
+    Uuid,
+    field,
+)
 
 FIRST_VERSION_WITH_BATCHES: Final = 3
 """Older ones carry message sets, of magic 0 or 1 (KIP-98)."""
@@ -15,6 +26,8 @@ FIRST_VERSION_WITH_ABORTABLE: Final = 11
 """It may be answered with TRANSACTION_ABORTABLE (KIP-890)."""
 FIRST_VERSION_THAT_ADDS: Final = 12
 """It takes the partition into the transaction (KIP-890)."""
+FIRST_VERSION_WITH_IDS: Final = 13
+"""It has the ids of topics in the place of their names (KIP-516)."""
 
 
 class PartitionProduceData(Struct):
@@ -27,7 +40,8 @@ class PartitionProduceData(Struct):
 class TopicProduceData(Struct):
     """The partitions of one topic."""
 
-    name: str = field(String)
+    name: str = field(String, versions="0-12", ignorable=True)
+    topic_id: UUID = field(Uuid, versions="13+", ignorable=True)
     partition_data: list[PartitionProduceData] = field(Array(PartitionProduceData))
 
 
@@ -36,7 +50,7 @@ class ProduceRequest(Request, api_key=0, flexible="9+"):
 
     v0-1 magic 0 · v2 magic 1 (KIP-32) · v3 magic 2 and transactions (KIP-98) · v7 zstd (KIP-110)
     · v9 flexible · v11 may be answered with TRANSACTION_ABORTABLE · v12 takes
-    partitions into the transaction (KIP-890).
+    partitions into the transaction (KIP-890) · v13 topic ids (KIP-516).
     """
 
     transactional_id: str | None = field(String, versions="3+", nullable="3+")
@@ -80,7 +94,8 @@ class PartitionProduceResponse(Struct):
 class TopicProduceResponse(Struct):
     """The partitions of one topic."""
 
-    name: str = field(String)
+    name: str = field(String, versions="0-12", ignorable=True)
+    topic_id: UUID = field(Uuid, versions="13+", ignorable=True)
     partition_responses: list[PartitionProduceResponse] = field(Array(PartitionProduceResponse))
 
 
@@ -97,7 +112,8 @@ class ProduceResponse(Response, api_key=0, flexible="9+"):
     """One result per partition. With acks=0 there is no response at all.
 
     v1 throttle time (KIP-13) · v2 log append time (KIP-32) · v5 log start offset (KIP-207) · v8
-    record errors (KIP-467) · v9 flexible · v10 current leaders (KIP-951).
+    record errors (KIP-467) · v9 flexible · v10 current leaders (KIP-951) · v13 topic ids
+    (KIP-516).
     """
 
     responses: list[TopicProduceResponse] = field(Array(TopicProduceResponse))

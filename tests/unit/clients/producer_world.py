@@ -59,7 +59,7 @@ class ProducerWorld:
     def answer(self, request: ProduceRequest, code: int) -> ProduceResponse:
         response = ProduceResponse()
         for topic in request.topic_data:
-            entry = TopicProduceResponse(name=topic.name)
+            entry = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
             response.responses.append(entry)
             for data in topic.partition_data:
                 batch = RecordBatch(data.records)

@@ -14,7 +14,7 @@ def test_list_prints_every_api(capsys: pytest.CaptureFixture[str]) -> None:
 
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 + len(MESSAGES)
-    assert lines[1].split() == ["0", "Produce", "0-12", "9+", "protocol.produce"]
+    assert lines[1].split() == ["0", "Produce", "0-13", "9+", "protocol.produce"]
 
 
 def test_show_prints_both_functions(capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,7 +31,7 @@ def test_show_prints_both_functions(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "told"),
     [
         (["show", "Nonsense", "0"], "there is no message Nonsense"),
-        (["show", "ProduceRequest", "13"], "ProduceRequest has versions 0-12, not 13"),
+        (["show", "ProduceRequest", "14"], "ProduceRequest has versions 0-13, not 14"),
         (["show", "ProduceRequest", "x"], "invalid int value"),
         ([], "required"),
     ],

@@ -100,9 +100,9 @@ def test_api_key_without_messages_is_refused() -> None:
 
 def test_version_outside_the_range_is_whose_fault_it_is() -> None:
     """Encoding it is ours, decoding it the peer's; both say which versions there are."""
-    with pytest.raises(LocalProtocolError, match=r"ProduceRequest has versions 0-12, not 13"):
-        encode(ProduceRequest(), 13)
-    with pytest.raises(RemoteProtocolError, match=r"ProduceRequest has versions 0-12, not -1") as e:
+    with pytest.raises(LocalProtocolError, match=r"ProduceRequest has versions 0-13, not 14"):
+        encode(ProduceRequest(), 14)
+    with pytest.raises(RemoteProtocolError, match=r"ProduceRequest has versions 0-13, not -1") as e:
         decode(ProduceRequest, -1, b"")
     assert e.value.error is ErrorCode.UNSUPPORTED_VERSION
 

@@ -36,6 +36,7 @@ from ottla.protocol.list_offsets import (
 from ottla.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.protocol.produce import (
     FIRST_VERSION_WITH_BATCHES,
+    FIRST_VERSION_WITH_IDS,
     FIRST_VERSION_WITH_ZSTD,
     PartitionProduceData,
     ProduceRequest,
@@ -99,10 +100,12 @@ class BrokerLink:
                 raise
             return await self.send(request, low=low, high=high, wait_ms=wait_ms)
 
-    async def send_without_response(self, request: Request, *, low: int = 0) -> None:
+    async def send_without_response(
+        self, request: Request, *, low: int = 0, high: int = HIGHEST_VERSION
+    ) -> None:
         """Send a request that has no response, Produce with acks=0, and see it written."""
         await self._connection.ready()
-        version = self._connection.version_of(type(request), low)
+        version = self._connection.version_of(type(request), low, high)
         limit_ms = self.settings.request_timeout_ms
         written = self._connection.send_without_response(request, version, limit_ms)
         if written is not None:
@@ -402,11 +405,12 @@ async def produce(
             low = FIRST_VERSION_WITH_ZSTD
         data = PartitionProduceData(index=partition, records=_batch(messages, codec, now_ms()))
         topics[topic].partition_data.append(data)
+    high = FIRST_VERSION_WITH_IDS - 1
     if not packing.acks:
-        await link.send_without_response(request, low=low)
+        await link.send_without_response(request, low=low, high=high)
         return dict.fromkeys(sets)
     response = cast(
-        "ProduceResponse", await link.send(request, low=low, wait_ms=packing.timeout_ms)
+        "ProduceResponse", await link.send(request, low=low, high=high, wait_ms=packing.timeout_ms)
     )
     return {
         TopicPartition(topic.name, data.index): response_error(

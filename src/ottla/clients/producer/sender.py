@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, cast
+from uuid import UUID
 
 from ottla.clients.answers import left_out
 from ottla.clients.client_metrics import ProducerMetrics
@@ -23,6 +24,7 @@ from ottla.network.node_connection import NodeConnection
 from ottla.protocol.produce import (
     FIRST_VERSION_THAT_ADDS,
     FIRST_VERSION_WITH_BATCHES,
+    FIRST_VERSION_WITH_IDS,
     FIRST_VERSION_WITH_ZSTD,
     PartitionProduceData,
     PartitionProduceResponse,
@@ -35,7 +37,7 @@ from ottla.record.compression import CompressionType
 from ottla.runtime import Timer
 from ottla.runtime.scheduler import pause, within
 from ottla.runtime.timing import NEVER_MS, Deadline
-from ottla.structs import Value
+from ottla.structs import NO_UUID, Value
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +60,8 @@ class SentBatch(Value, eq=False):
 
     queue: PartitionQueue
     batch: ProducerBatch
+    topic_id: UUID = NO_UUID
+    """The topic to which it was sent, where the client knows its id."""
 
 
 class Sender:
@@ -307,13 +311,15 @@ class Sender:
                 self.metrics.on_sent(batch)
             name, partition = batch.topic_partition
             if name not in topics:
-                topics[name] = TopicProduceData(name=name)
+                topic_id = self._metadata.cluster.topic_id(name) or NO_UUID
+                topics[name] = TopicProduceData(name=name, topic_id=topic_id)
                 request.topic_data.append(topics[name])
+            sent.topic_id = topics[name].topic_id
             topics[name].partition_data.append(
                 PartitionProduceData(index=partition, records=batch.encoded)
             )
         try:
-            version = connection.version_of(ProduceRequest, *self._versions())
+            version = connection.version_of(ProduceRequest, *self._versions(request))
             send = self._client.send_on if config.acks else self._client.send_unanswered
             future = send(connection, request, version)
         except KafkaError as error:
@@ -325,13 +331,13 @@ class Sender:
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
         future.add_done_callback(partial(self._on_response, node_id, sent_batches))
 
-    def _versions(self) -> tuple[int, int]:
-        """The lowest and the highest version of Produce that the transaction can use."""
-        if self._transactions is None:
-            return self._low, ProduceRequest.max_version
-        if self._transactions.bumps:
-            return FIRST_VERSION_THAT_ADDS, FIRST_VERSION_THAT_ADDS
-        return self._low, FIRST_VERSION_THAT_ADDS - 1
+    def _versions(self, request: ProduceRequest) -> tuple[int, int]:
+        """The lowest and the highest version of Produce that topics and transaction can use."""
+        if self._transactions is not None and not self._transactions.bumps:
+            return self._low, FIRST_VERSION_THAT_ADDS - 1
+        has_ids = all(topic.topic_id.int for topic in request.topic_data)
+        last = ProduceRequest.max_version if has_ids else FIRST_VERSION_WITH_IDS - 1
+        return FIRST_VERSION_THAT_ADDS if self._transactions is not None else self._low, last
 
     def _encode(self, batch: ProducerBatch) -> bool:
         """Encode a batch; on failure only that batch fails, and the result is False."""
@@ -377,14 +383,15 @@ class Sender:
 
     def _on_produced(self, sent_batches: list[SentBatch], response: ProduceResponse) -> None:
         results = {
-            (topic.name, partition.index): partition
+            (topic.name or topic.topic_id, partition.index): partition
             for topic in response.responses
             for partition in topic.partition_responses
         }
         for sent in sent_batches:
             batch = sent.batch
             batch.is_in_flight = False
-            result = results.get(batch.topic_partition)
+            name, index = batch.topic_partition
+            result = results.get((name, index)) or results.get((sent.topic_id, index))
             if result is None:
                 text = "the answer to Produce leaves the partition out"
                 error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)

@@ -22,7 +22,7 @@ TOMBSTONE_BYTES_PER_BATCH: Final = 256 * 1024
 
 
 class Deletion:
-    """Offsets and records of one group, each of which gets a tombstone.
+    """Offsets and records of one group; each gets a tombstone.
 
     A batch waits for the one before it. Offsets that are committed meanwhile stay: its record
     stands before the tombstones that are still to come. `on_end` is called once, with True when the

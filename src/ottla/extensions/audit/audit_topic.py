@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.produce import (
+    FIRST_VERSION_WITH_IDS,
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
@@ -104,7 +105,9 @@ class AuditTopic:
             topic_data=[TopicProduceData(name=self.name, partition_data=[data])],
         )
         node = self.connections.node(leader)
-        response = await self.connections.ask(node, Purpose.AUDIT, request)
+        response = await self.connections.ask(
+            node, Purpose.AUDIT, request, high=FIRST_VERSION_WITH_IDS - 1
+        )
         assert isinstance(response, ProduceResponse)
         (topic,) = response.responses
         (partition,) = topic.partition_responses

@@ -160,7 +160,7 @@ def check_produce(asking: Asking, body: ProduceRequest) -> Response | None:
         name = body.transactional_id
         if name is None or not asking.may(WRITE, TRANSACTIONAL_ID, name):
             return _none_produced(asking, body, TRANSACTION_DENIED)
-    left, denied = split(body.topic_data, may_on_topic(asking, WRITE))
+    left, denied = split(body.topic_data, may_by_id(asking, WRITE))
     if not denied:
         return None
     lines = list(map(denials.not_produced, denied))
@@ -574,8 +574,8 @@ class TopicChecks:
 
         def check_named(asking: Asking, body: Any) -> Outcome:
             if has_ids(asking.context, key):
-                for owner in body.groups if isinstance(body, OffsetFetchRequest) else (body,):
-                    name_topics(owner.topics or (), self.cache.topic_name)
+                for topics in lists_of_topics(body):
+                    name_topics(topics or (), self.cache.topic_name)
             return CHECKS[key](asking, body)
 
         return check_named
@@ -742,6 +742,13 @@ CHECKS: Final[Mapping[ApiKey, Check]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: check_consumer_groups,
 }
 """What each API asks for; `TopicChecks` has the rest."""
+
+
+def lists_of_topics(body: Any) -> list[list[Any] | None]:
+    """The lists in a request that may give topics by their ids."""
+    if isinstance(body, OffsetFetchRequest):
+        return [group.topics for group in body.groups]
+    return [body.topic_data if isinstance(body, ProduceRequest) else body.topics]
 
 
 def checks(cache: MetadataCache, auto_create: bool) -> Mapping[ApiKey, Check]:

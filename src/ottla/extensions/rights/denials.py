@@ -94,6 +94,7 @@ UNKNOWN: Final = -1
 def not_produced(topic: Any, error: int = TOPIC_DENIED) -> TopicProduceResponse:
     return TopicProduceResponse(
         name=topic.name,
+        topic_id=topic.topic_id,
         partition_responses=[
             PartitionProduceResponse(
                 index=data.index, error_code=error, base_offset=UNKNOWN, log_append_time_ms=UNKNOWN

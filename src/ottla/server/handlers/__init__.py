@@ -75,7 +75,7 @@ def families(has: Parts) -> tuple[ApiFamily, ...]:
     return (
         ApiVersionsHandler(has.apis.supported, has.features),
         FeaturesHandler(has.features),
-        ProduceHandler(replicas, transactional, leaders),
+        ProduceHandler(replicas, transactional, leaders, cache.topic_name),
         FetchHandler(replicas, has.fetch_sessions, leaders, config.fetch_max_bytes, has.may_read),
         MetadataHandler(
             cache,

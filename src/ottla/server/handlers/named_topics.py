@@ -8,8 +8,6 @@ from uuid import UUID
 
 from ottla.errors import ErrorCode
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.offsets import TOPIC_IDS_VERSION
-from ottla.protocol.transactions import OFFSET_COMMIT_BY_ID_VERSION
 
 if TYPE_CHECKING:
     from ottla.network.request_context import RequestContext
@@ -19,11 +17,14 @@ TopicName = Callable[[UUID], str | None]
 UNRESOLVED: Final = "?"
 """The name, which none can have, of a topic whose id this broker does not know."""
 FIRST_VERSIONS: Final[Mapping[ApiKey, int]] = {
-    ApiKey.OFFSET_COMMIT: TOPIC_IDS_VERSION,
-    ApiKey.OFFSET_FETCH: TOPIC_IDS_VERSION,
-    ApiKey.TXN_OFFSET_COMMIT: OFFSET_COMMIT_BY_ID_VERSION,
+    ApiKey.PRODUCE: 13,
+    ApiKey.OFFSET_COMMIT: 10,
+    ApiKey.OFFSET_FETCH: 10,
+    ApiKey.TXN_OFFSET_COMMIT: 6,
 }
-"""The first version of each request that has ids in the place of names."""
+"""The first version of each request that has ids in the place of names.
+
+A start imports this module, so that it does not name the constants of the messages."""
 
 
 def has_ids(context: RequestContext, key: ApiKey) -> bool:

@@ -6,20 +6,24 @@ is answered, and an error closes the connection, for it is the only sign left.
 
 Version notes: v0-2 message sets, each stored as one batch · v3 record batches · v7 zstd (KIP-110)
 · v8 record errors (KIP-467) · v9 flexible · v10 current leader where another broker leads
-(KIP-951) · v11-12 as v10, but in transactions (KIP-890).
+(KIP-951) · v11-12 as v10, but in transactions (KIP-890) · v13 topic ids (KIP-516): nothing is
+appended to another topic of the name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from struct import Struct
 from typing import Final, cast
+from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.produce import (
     FIRST_VERSION_WITH_BATCHES,
+    FIRST_VERSION_WITH_IDS,
     FIRST_VERSION_WITH_LEADERS,
     FIRST_VERSION_WITH_ZSTD,
     BatchIndexAndErrorMessage,
@@ -41,9 +45,10 @@ from ottla.replication.append_results import (
 from ottla.replication.delayed_produce import AppendResults
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.api import Handler
+from ottla.server.handlers.named_topics import UNRESOLVED, TopicName, name_topics
 from ottla.server.handlers.transactional_produce import TransactionalProduce, note_refusals
 from ottla.server.metadata_cache import CurrentLeaders
-from ottla.structs import NO_EPOCH, TopicPartition
+from ottla.structs import NO_EPOCH, NO_UUID, TopicPartition
 
 BATCH_LENGTH = Struct(">8xi")
 LENGTH_MAGIC_AND_ATTRIBUTES: Final = Struct(">8xi4xb4xh").unpack_from
@@ -59,10 +64,12 @@ class ProduceHandler:
         replica_manager: ReplicaManager,
         transactional: TransactionalProduce,
         leaders: CurrentLeaders,
+        topic_name: TopicName,
     ) -> None:
         self.replica_manager = replica_manager
         self.transactional = transactional
         self.leaders = leaders
+        self.topic_name = topic_name
 
     def apis(self) -> Mapping[ApiKey, Handler]:
         return {ApiKey.PRODUCE: self.handle_produce}
@@ -74,12 +81,19 @@ class ProduceHandler:
         entries: dict[TopicPartition, memoryview] = {}
         refused: AppendResults = {}
         version = context.api_version
+        ids: dict[TopicPartition, UUID] = {}
+        by_id = version >= FIRST_VERSION_WITH_IDS
+        if by_id:
+            name_topics(body.topic_data, self.topic_name)
         for topic in body.topic_data:
             name = topic.name
             for data in topic.partition_data:
                 topic_partition = TopicPartition(name, data.index)
                 records, data.records = data.records, None  # the wait keeps no frame
                 problem = refusal or refuse_records(records, version)
+                if by_id:
+                    ids[topic_partition] = topic.topic_id
+                    problem = self._refuse_another(topic_partition, topic.topic_id) or problem
                 if problem is not None:
                     refused[topic_partition] = problem
                 elif records:
@@ -98,7 +112,25 @@ class ProduceHandler:
                 body.timeout_ms, body.acks, entries, respond, wait_for=context.await_acknowledgement
             )
         else:
-            self.transactional.append(context, body, entries, respond)
+            still_there = partial(self._refuse_others, ids)
+            self.transactional.append(context, body, entries, still_there, respond)
+
+    def _refuse_another(
+        self, topic_partition: TopicPartition, topic_id: UUID
+    ) -> PartitionAppendResult | None:
+        """Why nothing of a topic with this id can be appended, if no such topic is here."""
+        partition = self.replica_manager.partitions.get(topic_partition)
+        is_another = partition is not None and partition.topic_id not in (topic_id, NO_UUID)
+        if is_another or topic_partition.topic == UNRESOLVED:
+            return PartitionAppendResult(
+                ErrorCode.UNKNOWN_TOPIC_ID, error_message=f"no topic here has the id {topic_id}"
+            )
+        return None
+
+    def _refuse_others(self, ids: Mapping[TopicPartition, UUID]) -> AppendResults:
+        """Those whose topic was deleted, and made again, since they were named."""
+        results = ((tp, self._refuse_another(tp, topic_id)) for tp, topic_id in ids.items())
+        return {tp: result for tp, result in results if result is not None}
 
     def _append_nothing(self, topic_partition: TopicPartition) -> PartitionAppendResult:
         """The answer to a message set without a message, which is no error."""
@@ -187,7 +219,9 @@ def answer(
                 listener, topic_partition = context.listener_name, TopicPartition(name, index)
                 line.current_leader = leaders.find(topic_partition, listener, endpoints)
             lines.append(line)
-        response.responses.append(TopicProduceResponse(name=name, partition_responses=lines))
+        response.responses.append(
+            TopicProduceResponse(name=name, topic_id=topic.topic_id, partition_responses=lines)
+        )
     response.node_endpoints.extend(endpoints.values())
     context.respond(response)
 

@@ -52,9 +52,13 @@ class TransactionalProduce:
         context: RequestContext,
         body: ProduceRequest,
         entries: dict[TopicPartition, memoryview],
+        refuse: Callable[[], AppendResults],
         respond: Callable[[AppendResults], object],
     ) -> None:
-        """The same as `append_records`, for the request of a producer with a transactional id."""
+        """The same as `append_records`, for the request of a producer with a transactional id.
+
+        `refuse` names partitions that cannot be appended to any more when the coordinator answers.
+        """
         producers, transactional = _transactional(entries)
         api_version = context.api_version
         is_answered = False
@@ -63,6 +67,7 @@ class TransactionalProduce:
             nonlocal is_answered
             is_answered = True
             refused = {tp: unverified(error, api_version) for tp, error in errors.items()}
+            refused |= refuse()
             note_refusals(self.replica_manager, refused)
             self.replica_manager.append_records(
                 body.timeout_ms,

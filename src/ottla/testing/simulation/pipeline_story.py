@@ -33,7 +33,12 @@ from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.producer_state_entry import MAX_SEQUENCE
 from ottla.network.node_connection import NodeConnection
-from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.produce import (
+    FIRST_VERSION_WITH_IDS,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from ottla.protocol.transactions import InitProducerIdRequest
 from ottla.record.batch_builder import build_batch
 from ottla.replication.append_results import ACKS_ALL
@@ -242,7 +247,7 @@ class PipelinedWriter(SimulatedClient):
             topic_data=[TopicProduceData(name=topic, partition_data=data)],
         )
         pipeline.in_flight.add(number)
-        version = connection.version_of(ProduceRequest)
+        version = connection.version_of(ProduceRequest, high=FIRST_VERSION_WITH_IDS - 1)
         future = self._client.send_on(connection, request, version)
         future.add_done_callback(partial(self._on_answer, pipeline, number, value, sequence))
 

@@ -20,7 +20,12 @@ from ottla.protocol.offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.produce import (
+    FIRST_VERSION_WITH_IDS,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from ottla.protocol.topics import (
     CreatableTopic,
     CreateTopicsRequest,
@@ -166,7 +171,9 @@ def _create_acl() -> Request:
 
 
 ATTEMPTS: Final = (
-    Attempt(_produce, of_partitions("responses", "partition_responses")),
+    Attempt(
+        _produce, of_partitions("responses", "partition_responses"), FIRST_VERSION_WITH_IDS - 1
+    ),
     Attempt(_fetch, of_partitions("responses", "partitions"), LAST_VERSION_WITH_NAMES),
     Attempt(_list_offsets, of_partitions("topics", "partitions")),
     Attempt(lambda: MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), of("topics")),

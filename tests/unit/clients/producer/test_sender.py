@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import UUID
 
 import pytest
 from mock_kafka import HANG_UP, Later, MockCluster
 from producer_world import ProducerWorld
 
+from ottla.clients.producer.producer_batch import record_size
 from ottla.clients.producer.sender import compression_level
 from ottla.config.client_config import ProducerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
@@ -92,6 +94,55 @@ def test_wrong_leader_refreshes_the_metadata(runtime):
 
     assert future.result(0).offset == 0
     assert len(cluster[1].sent(ProduceRequest)) == 1
+
+
+BEFORE, AFTER = UUID(int=1), UUID(int=2)
+
+
+@pytest.mark.parametrize("ids", [{}, {"pages": BEFORE}, {"pages": BEFORE, "visits": AFTER}])
+def test_topics_are_given_by_their_ids_where_all_are_known(runtime, cluster, ids):
+    """One without an id has the request give names; the answers are found by either."""
+    cluster.topics["visits"] = 1
+    cluster.topic_ids = ids
+    world = ProducerWorld(runtime, cluster, enable_idempotence=False, linger_ms=5)
+    visits = runtime.scheduler.run(world.core.queues_of("visits", 1000))
+    versions = []
+
+    def append(request, version):
+        versions.append(version)
+        assert [bool(topic.name) for topic in request.topic_data] == [version <= 12] * 2
+        return world.append(request, version)
+
+    cluster[0].on(ProduceRequest, append)
+    record = (0, None, b"v", ())
+    futures = [
+        world.send("a"),
+        world.core.accumulator.append(visits, visits.queues[0], record, record_size(record)),
+    ]
+    world.run(1000)
+
+    assert [future.result(0).offset for future in futures] == [0, 1]
+    assert versions == [13 if len(ids) == 2 else 12]
+
+
+def test_topic_that_is_made_again_is_sent_to_by_its_new_id(runtime, cluster):
+    """The leader refuses the id of the topic before, and metadata name the new one."""
+    cluster.topic_ids = {"pages": BEFORE}
+    world = ProducerWorld(runtime, cluster)
+
+    def append(request, version):
+        (topic,) = request.topic_data
+        is_there = topic.topic_id == AFTER
+        return world.answer(request, 0 if is_there else ErrorCode.UNKNOWN_TOPIC_ID)
+
+    cluster[0].on(ProduceRequest, append)
+    cluster.topic_ids = {"pages": AFTER}
+    future = world.send("a")
+    world.run(1000)
+
+    assert future.result(0).offset == 0
+    asked = [request.topic_data[0].topic_id for request in cluster[0].sent(ProduceRequest)]
+    assert asked == [BEFORE, AFTER]
 
 
 def test_partition_without_a_leader_waits_for_one(world, cluster):

@@ -9,7 +9,12 @@ import pytest
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.extensions.audit.audit_topic import AuditTopic
-from ottla.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from ottla.protocol.produce import (
+    FIRST_VERSION_WITH_IDS,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from ottla.record.memory_records import batches
 from ottla.replication.append_results import PartitionAppendResult
 from ottla.server.metadata_cache import MetadataCache
@@ -65,11 +70,12 @@ class World:
     def node(self, broker_id):
         return broker_id
 
-    async def ask(self, node, purpose, request):
+    async def ask(self, node, purpose, request, *, high):
         if self.failure is not None:
             raise self.failure
         (topic,) = request.topic_data
         (partition,) = topic.partition_data
+        assert high == FIRST_VERSION_WITH_IDS - 1  # it names the topic
         self.asked.append((node, topic.name, partition.index, request.acks))
         assert values(partition.records) == VALUES
         line = PartitionProduceResponse(index=partition.index, error_code=int(self.error))

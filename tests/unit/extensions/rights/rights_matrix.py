@@ -240,7 +240,14 @@ DESCRIBE_GROUP = on(Op.DESCRIBE, GROUP, "g")
 BROKER = on_cluster(Op.CLUSTER_ACTION)
 
 ROWS = [
-    Row(ApiKey.PRODUCE, produce_request, on_topic(Op.WRITE), TOPIC_DENIED, TOPIC_DENIED),
+    Row(
+        ApiKey.PRODUCE,
+        produce_request,
+        on_topic(Op.WRITE),
+        TOPIC_DENIED,
+        TOPIC_DENIED,
+        last_version=12,  # later ones name topics by their ids
+    ),
     Row(
         ApiKey.PRODUCE,
         transactional_produce,
@@ -248,6 +255,7 @@ ROWS = [
         TXID_DENIED,
         TXID_DENIED,
         first_version=3,
+        last_version=12,
         name="in a transaction",
     ),
     Row(

@@ -97,6 +97,14 @@ def by_id(cls, **lists):
     ("key", "version", "body"),
     [
         (
+            ApiKey.PRODUCE,
+            13,
+            ProduceRequest(
+                acks=1,
+                topic_data=by_id(TopicProduceData, partition_data=[PartitionProduceData(index=0)]),
+            ),
+        ),
+        (
             ApiKey.OFFSET_COMMIT,
             10,
             offsets.OffsetCommitRequest(
@@ -139,21 +147,26 @@ def test_topics_given_by_id_are_asked_about_by_name(key, version, body):
     cache = SimpleNamespace(topic_name=NAMES.get)
     asked = asking(
         *((READ, GROUP, "g"), (DESCRIBE, GROUP, "g"), (WRITE, TXID, "x")),
-        *((READ, TOPIC, "mine"), (DESCRIBE, TOPIC, "mine")),
+        *((READ, TOPIC, "mine"), (DESCRIBE, TOPIC, "mine"), (WRITE, TOPIC, "mine")),
         version=version,
     )
     body = deepcopy(body)
     assert checks.checks(cache, auto_create=False)[key](asked, body) is None
-    owner = body.groups[0] if key is ApiKey.OFFSET_FETCH else body
-    assert [topic.topic_id for topic in owner.topics] == [MINE, GONE, NO_UUID]
+    (left,) = checks.lists_of_topics(body)
+    assert [topic.topic_id for topic in left] == [MINE, GONE, NO_UUID]
     answer = body.response_class()
     if key is ApiKey.OFFSET_FETCH:
         answer.groups = [offsets.OffsetFetchResponseGroup(group_id="g")]
     at_once(asked.context.amend(answer))
-    (denied,) = (answer.groups[0] if key is ApiKey.OFFSET_FETCH else answer).topics
+    if key is ApiKey.PRODUCE:
+        (denied,) = answer.responses
+        lines = denied.partition_responses
+    else:
+        (denied,) = (answer.groups[0] if key is ApiKey.OFFSET_FETCH else answer).topics
+        lines = denied.partitions
 
     assert denied.topic_id == OTHER
-    assert [line.error_code for line in denied.partitions] == [TOPIC_DENIED]
+    assert [line.error_code for line in lines] == [TOPIC_DENIED]
 
 
 @pytest.mark.parametrize("version", [1, 2, 7])

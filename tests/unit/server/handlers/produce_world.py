@@ -31,6 +31,7 @@ from ottla.testing import mock_runtime
 BROKER = 3
 NOW_MS = 1_700_000_000_000
 PARTITION = TopicPartition("t", 0)
+TOPIC_ID = UUID(int=5)
 
 
 class ProduceContext(Context):
@@ -54,6 +55,9 @@ class ProduceContext(Context):
 class ProduceWorld:
     """A broker that leads partition 0 of the topic t, whose settings the test may choose."""
 
+    topic_id = TOPIC_ID
+    """The topic that requests give, where they give an id."""
+
     def __init__(self, **settings: object) -> None:
         self.runtime = mock_runtime()
         self.runtime.clock.advance(NOW_MS - self.runtime.clock.now_ms())
@@ -67,20 +71,24 @@ class ProduceWorld:
         self.unanswered = 0
         """How many requests want no answer."""
         self.wait_for: Callable[[DelayedProduce], object] = lambda operation: None
+        self.names = {TOPIC_ID: PARTITION.topic}
+        """The topics of the broker's metadata."""
         # No version is asked for in which leaders are named.
         transactional = TransactionalProduce(self.manager, None)
-        self.handler = ProduceHandler(self.manager, transactional, None)
+        self.handler = ProduceHandler(self.manager, transactional, None, self.names.get)
 
     def lead(self, leader: int = BROKER, epoch: int = 1) -> None:
         """Have a broker lead the partition."""
         state = LeaderAndIsr(leader, epoch, (BROKER,))
-        partition = PartitionState(PARTITION, UUID(int=5), epoch, state, (BROKER,))
+        partition = PartitionState(PARTITION, TOPIC_ID, epoch, state, (BROKER,))
         self.manager.become_leader_or_follower([partition], {})
 
     def begin(self, records: bytes, version: int = 9, acks: int = 1) -> list:
         """Send a batch; the list gets the answer, or why the connection was closed."""
         part = PartitionProduceData(index=0, records=records)
-        topic = TopicProduceData(name=PARTITION.topic, partition_data=[part])
+        topic = TopicProduceData(
+            name=PARTITION.topic, topic_id=self.topic_id, partition_data=[part]
+        )
         body = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[topic])
         frame = bytearray(encode(body, version))
         context = ProduceContext(self, version)

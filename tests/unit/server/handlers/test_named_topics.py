@@ -7,11 +7,40 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import ErrorCode
+from ottla.protocol.message import Struct, request_class
 from ottla.protocol.offsets import OffsetCommitRequestTopic
-from ottla.server.handlers.named_topics import UNRESOLVED, name_topics, unknown_error
+from ottla.server.handlers.named_topics import (
+    FIRST_VERSIONS,
+    UNRESOLVED,
+    name_topics,
+    unknown_error,
+)
 from ottla.structs import NO_UUID
 
 KNOWN = UUID(int=1)
+
+
+@pytest.mark.parametrize("key", FIRST_VERSIONS)
+def test_first_versions_are_those_of_the_messages(key):
+    """The first in which the topics of a request have ids."""
+    request = request_class(key)
+    (first,) = {
+        field.versions.first
+        for struct in structs_of(request)
+        for field in struct.fields
+        if field.name == "topic_id"
+    }
+
+    assert FIRST_VERSIONS[key] == first
+
+
+def structs_of(struct):
+    """A message and the structs in it."""
+    yield struct
+    for field in struct.fields:
+        element = getattr(field.type, "element", None)
+        if isinstance(element, type) and issubclass(element, Struct):
+            yield from structs_of(element)
 
 
 def test_ids_are_replaced_by_names_and_names_stay():

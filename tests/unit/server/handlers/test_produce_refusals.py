@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from uuid import UUID
+
 import pytest
 from apis_world import Context
-from produce_world import PARTITION, ProduceWorld
+from produce_world import PARTITION, TOPIC_ID, ProduceWorld
 
 from ottla.errors import ErrorCode
 from ottla.protocol.produce import (
+    FIRST_VERSION_WITH_IDS,
     FIRST_VERSION_WITH_LEADERS,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -21,10 +25,11 @@ from ottla.replication.append_results import PartitionAppendResult
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.handlers.produce import ProduceHandler, refuse_records
 from ottla.server.handlers.transactional_produce import TransactionalProduce
-from ottla.structs import TopicPartition, TxnProducer
+from ottla.structs import NO_UUID, TopicPartition, TxnProducer
 
 T0, T1 = PARTITION, TopicPartition("t", 1)
 HEADER_BYTES = 61
+NO_NAMES = {}.get
 BATCH = build_batch([(1, b"k", b"v", ())])
 ZSTD = build_batch([(1, b"k", b"v" * 500, ())], CompressionType.ZSTD)
 
@@ -86,10 +91,10 @@ class Leaders:
         return LeaderIdAndEpoch(leader_id=3, leader_epoch=topic_partition.partition)
 
 
-def produce(handler, batches, version=FIRST_VERSION_WITH_LEADERS, **fields):
+def produce(handler, batches, version=FIRST_VERSION_WITH_LEADERS, topic_id=NO_UUID, **fields):
     """The answer to batches of topic t by partition."""
     parts = [PartitionProduceData(index=index, records=data) for index, data in batches.items()]
-    topic = TopicProduceData(name="t", partition_data=parts)
+    topic = TopicProduceData(name="t", topic_id=topic_id, partition_data=parts)
     body = ProduceRequest(**{"acks": 1, "topic_data": [topic], **fields})
     context = Context(version)
     handler.handle_produce(context, body)
@@ -102,7 +107,7 @@ def test_producer_that_should_ask_elsewhere_is_told_the_leader(version):
     """With its address, of partitions that another broker leads, in versions that have it."""
     replicas = Replicas()
     replicas.errors = {T1: ErrorCode.NOT_LEADER_OR_FOLLOWER}
-    handler = ProduceHandler(replicas, TransactionalProduce(replicas, None), Leaders())
+    handler = ProduceHandler(replicas, TransactionalProduce(replicas, None), Leaders(), NO_NAMES)
     answer = produce(handler, {0: memoryview(BATCH), 1: memoryview(BATCH)}, version)
     first, second = answer.responses[0].partition_responses
     is_told = version >= FIRST_VERSION_WITH_LEADERS
@@ -121,6 +126,71 @@ def test_message_set_without_a_message_needs_its_partition():
     assert world.error(b"", 2) is ErrorCode.NONE
     world.lead(leader=9, epoch=2)
     assert world.error(b"", 2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+BY_ID = FIRST_VERSION_WITH_IDS
+GONE, NEW = UUID(int=6), UUID(int=7)
+
+
+def test_topic_is_known_by_its_id():
+    """Names do not count where the request has ids, and ids do not where it has names."""
+    world = ProduceWorld()
+
+    assert world.error(BATCH, BY_ID) is ErrorCode.NONE
+    world.topic_id = GONE
+    assert world.error(BATCH, BY_ID) is ErrorCode.UNKNOWN_TOPIC_ID
+    assert world.error(BATCH, FIRST_VERSION_WITH_IDS - 1) is ErrorCode.NONE
+    assert world.end_offset == 2
+
+
+@pytest.mark.parametrize("asked", [TOPIC_ID, NEW])
+def test_nothing_is_appended_to_another_topic_of_the_name(asked):
+    """Metadata and logs hear of a topic that is made again one after the other."""
+    world = ProduceWorld()
+    world.names |= {NEW: world.names.pop(TOPIC_ID)}
+    world.topic_id = asked
+
+    assert world.error(BATCH, BY_ID) is ErrorCode.UNKNOWN_TOPIC_ID
+    assert world.end_offset == 0
+
+
+def test_log_without_an_id_takes_what_its_name_is_sent():
+    """One that another system has left, before a controller has given it an id."""
+    replicas = Replicas()
+    replicas.partitions = {T0: SimpleNamespace(topic_id=NO_UUID)}
+    names = {NEW: "t"}.get
+    handler = ProduceHandler(replicas, TransactionalProduce(replicas, None), Leaders(), names)
+    answer = produce(handler, {0: memoryview(BATCH)}, BY_ID, topic_id=NEW)
+
+    (topic,) = answer.responses
+    assert (topic.topic_id, topic.partition_responses[0].error_code) == (NEW, 0)
+
+
+def test_topics_are_answered_each_by_its_id():
+    """Unknown ones in their places, also several with partitions of one number."""
+    replicas = Replicas()
+    names = {NEW: "t"}.get
+    handler = ProduceHandler(replicas, TransactionalProduce(replicas, None), Leaders(), names)
+    ids = [GONE, NEW, UUID(int=8)]
+    body = ProduceRequest(
+        acks=1,
+        topic_data=[
+            TopicProduceData(
+                topic_id=each,
+                partition_data=[PartitionProduceData(index=0, records=memoryview(BATCH))],
+            )
+            for each in ids
+        ],
+    )
+    context = Context(BY_ID)
+    handler.handle_produce(context, body)
+    (answer,) = context.answers
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID
+
+    assert [topic.topic_id for topic in answer.responses] == ids
+    errors = [topic.partition_responses[0].error_code for topic in answer.responses]
+    assert errors == [unknown, 0, unknown]
+    assert list(replicas.appended) == [T0]
 
 
 # Transactions
@@ -150,7 +220,9 @@ class Verifier:
 def test_transactional_request_has_one_producer():
     """Batches of two are refused; the coordinator is not even asked."""
     replicas, verifier = Replicas(), Verifier()
-    handler = ProduceHandler(replicas, TransactionalProduce(replicas, verifier), Leaders())
+    handler = ProduceHandler(
+        replicas, TransactionalProduce(replicas, verifier), Leaders(), NO_NAMES
+    )
     batches = {
         0: memoryview(transactional()),
         1: memoryview(transactional(8)),
@@ -173,7 +245,7 @@ def test_batch_is_appended_as_it_came_when_its_transaction_is_confirmed(error):
     frame = bytearray(transactional())
     entries = {T0: memoryview(frame)}
     append = TransactionalProduce(replicas, verifier).append
-    append(Context(11), body, entries, answers.append)
+    append(Context(11), body, entries, dict, answers.append)
     frame[:] = bytes(len(frame))
     assert verifier.asked == [(TxnProducer("x", 7, 0), {T0: 4}, False)]
     assert answers == []
@@ -182,3 +254,26 @@ def test_batch_is_appended_as_it_came_when_its_transaction_is_confirmed(error):
     assert list(replicas.appended.values()) == ([] if error else [transactional()])
     ((result,),) = (answer.values() for answer in answers)
     assert result.error is (ErrorCode.TRANSACTION_ABORTABLE if error else ErrorCode.NONE)
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_topic_that_is_made_again_while_a_transaction_is_confirmed_takes_nothing(is_made_again):
+    """The coordinator's answer may come after the topic of the batch has gone."""
+    replicas, verifier = Replicas(), Verifier()
+    partition = replicas.partitions[T0] = SimpleNamespace(topic_id=NEW, leadership=None)
+    names = {NEW: "t"}.get
+    handler = ProduceHandler(replicas, TransactionalProduce(replicas, verifier), Leaders(), names)
+    part = PartitionProduceData(index=0, records=memoryview(transactional()))
+    topic = TopicProduceData(topic_id=NEW, partition_data=[part])
+    context = Context(BY_ID)
+    handler.handle_produce(
+        context, ProduceRequest(transactional_id="x", acks=1, topic_data=[topic])
+    )
+    if is_made_again:
+        partition.topic_id = GONE
+    verifier.answer({})
+    (answer,) = context.answers
+    (line,) = answer.responses[0].partition_responses
+
+    assert line.error_code == (ErrorCode.UNKNOWN_TOPIC_ID if is_made_again else ErrorCode.NONE)
+    assert list(replicas.appended) == [T0] * (not is_made_again)

@@ -79,6 +79,7 @@ class TransactionBroker:
             self.replica_manager,
             TransactionalProduce(self.replica_manager, self.coordinators.verifier),
             CurrentLeaders(self.replica_manager, self.cache),
+            self.cache.topic_name,
         )
         families = (
             self.produce_handler,
