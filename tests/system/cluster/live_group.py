@@ -23,6 +23,7 @@ class Member:
             settings |= {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 300}
         self.assignments: list[list[int]] = []
         self.read: list[tuple[int, int]] = []
+        self.commit_error = ""
         self._statistics = ""
         self.consumer = Consumer(
             {
@@ -48,7 +49,10 @@ class Member:
         self._statistics = text
 
     def states(self) -> list[str]:
-        """How far librdkafka is with each partition that it reads, and what it waits for."""
+        """How far librdkafka is with each partition that it reads, and what it waits for.
+
+        The last line is the error of the last commit, if it had one.
+        """
         topics = json.loads(self._statistics or '{"topics": {}}')["topics"].values()
         return [
             f"{number}: {each['fetch_state']} from {each['broker']} (leader {each['leader']}) at "
@@ -56,7 +60,7 @@ class Member:
             for topic in topics
             for number, each in topic["partitions"].items()
             if each["fetch_state"] != "none"
-        ]
+        ] + [self.commit_error] * bool(self.commit_error)
 
     def poll(self) -> None:
         for message in self.consumer.consume(500, 0.05):
@@ -68,7 +72,9 @@ class Member:
         try:
             self.consumer.commit(asynchronous=False)
         except KafkaException as error:
+            self.commit_error = str(error)
             return error.args[0].code() == KafkaError._NO_OFFSET
+        self.commit_error = ""
         return True
 
 
