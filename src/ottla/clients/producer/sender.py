@@ -64,6 +64,17 @@ class SentBatch(Value, eq=False):
     """The topic to which it was sent, where the client knows its id."""
 
 
+def by_partition(
+    response: ProduceResponse,
+) -> dict[tuple[str | UUID, int], PartitionProduceResponse]:
+    """The results by the name or the id of the topic, whichever the version has, and the number."""
+    return {
+        (topic.name or topic.topic_id, partition.index): partition
+        for topic in response.responses
+        for partition in topic.partition_responses
+    }
+
+
 class Sender:
     """Sends batches: each `turn` handles everything that is ready, on the event loop.
 
@@ -382,11 +393,7 @@ class Sender:
             self._handle_failure(sent, error)
 
     def _on_produced(self, sent_batches: list[SentBatch], response: ProduceResponse) -> None:
-        results = {
-            (topic.name or topic.topic_id, partition.index): partition
-            for topic in response.responses
-            for partition in topic.partition_responses
-        }
+        results = by_partition(response)
         for sent in sent_batches:
             batch = sent.batch
             batch.is_in_flight = False
