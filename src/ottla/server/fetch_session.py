@@ -17,7 +17,7 @@ idle for long enough; for a follower's, one of a consumer goes that is in use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 from uuid import UUID
 
@@ -45,6 +45,7 @@ MAX_PARTITIONS = 100_000
 UNRESOLVED: Final = "(topic id "
 
 TopicName = Callable[[UUID], str | None]
+Asked = Iterable[PartitionFetch]
 
 
 def unresolved_name(topic_id: UUID) -> str:
@@ -244,15 +245,16 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def context_for(
-        self, body: FetchRequest, api_version: int, connection_id: str = ""
+        self, body: FetchRequest, api_version: int, connection: str = "", asked: Asked = ()
     ) -> FetchContext:
         """The partitions of this request, by the rules of the table above."""
         uses_topic_ids = api_version > LAST_VERSION_WITH_NAMES
+        asked = asked or self.requested(body, uses_topic_ids)
         if body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if body.session_id != INVALID_SESSION_ID:
                 self._remove(body.session_id)
-            return self._full(body, uses_topic_ids, connection_id)
-        return self._incremental(body, uses_topic_ids)
+            return self._full(body, asked, uses_topic_ids, connection)
+        return self._incremental(body, asked, uses_topic_ids)
 
     def end(self, fetch: FetchContext) -> None:
         """Keep no session for this fetch: its reader names its partitions each time."""
@@ -284,23 +286,23 @@ class FetchSessionCache:
         of_consumers = (each for each in self._sessions.values() if each.awake is None)
         return sum(len(each.partitions) for each in of_consumers) + count <= MAX_PARTITIONS
 
-    def _full(self, body: FetchRequest, uses_topic_ids: bool, connection_id: str) -> FetchContext:
-        partitions = list(self._requested(body, uses_topic_ids))
+    def _full(self, body: FetchRequest, asked: Asked, by_id: bool, connection: str) -> FetchContext:
+        partitions = list(asked)
         if len(partitions) > 1:  # one that is named again counts once, as in Kafka
             partitions = list({each.key: each for each in partitions}.values())
         session = None
         if body.session_epoch == INITIAL_EPOCH:
             is_of_follower = is_follower(body)
             if is_of_follower:  # several may share a connection
-                session = self._create(uses_topic_ids, is_of_follower, "")
+                session = self._create(by_id, is_of_follower, "")
             elif self._has_room(body, len(partitions)):
-                session = self._create(uses_topic_ids, is_of_follower, connection_id)
+                session = self._create(by_id, is_of_follower, connection)
         if session is not None:
             for request in partitions:
                 session.add(request)
         return FetchContext(partitions, session)
 
-    def _incremental(self, body: FetchRequest, uses_topic_ids: bool) -> FetchContext:
+    def _incremental(self, body: FetchRequest, asked: Asked, uses_topic_ids: bool) -> FetchContext:
         session = self._sessions.get(body.session_id)
         if session is None:
             return FetchContext([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -314,7 +316,7 @@ class FetchSessionCache:
         if count and session.awake is None and not self._has_room(body, count):
             self._remove(session.id)
             return FetchContext([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        for request in self._requested(body, uses_topic_ids):
+        for request in asked:
             session.add(request)
         for topic in body.forgotten_topics_data:
             name = self._name(topic.topic, topic.topic_id, uses_topic_ids)
@@ -327,7 +329,7 @@ class FetchSessionCache:
         self._touch(session)
         return FetchContext(session.wanted(session.last_used_ms), session, incremental=True)
 
-    def _requested(self, body: FetchRequest, uses_topic_ids: bool) -> Iterator[PartitionFetch]:
+    def requested(self, body: FetchRequest, uses_topic_ids: bool) -> Iterator[PartitionFetch]:
         for topic in body.topics:
             name = self._name(topic.topic, topic.topic_id, uses_topic_ids)
             for partition in topic.partitions:

@@ -67,7 +67,7 @@ ERRORS_WITH_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_
 NO_RECORDS = b""
 MAX_USELESS = 1_000
 ASKED_AT_ONCE = 2_000
-"""Topics of a request whose rights are asked in one step."""
+"""Partitions of a request that are made, and topics whose rights are asked, in one step."""
 
 
 class FetchHandler:
@@ -93,32 +93,42 @@ class FetchHandler:
     def handle_fetch(
         self, context: RequestContext, body: FetchRequest
     ) -> FetchResponse | Coroutine[Any, Any, FetchResponse | None] | None:
-        if self.may_read is None or len(body.topics) <= ASKED_AT_ONCE or is_follower(body):
-            return self._fetch(context, body, {})
-        return self._fetch_topics(context, body, self.may_read)
+        count = sum(len(topic.partitions) for topic in body.topics)
+        if count <= ASKED_AT_ONCE or is_follower(body):
+            return self._fetch(context, body, (), {})
+        return self._fetch_many(context, body)
 
-    async def _fetch_topics(
-        self, context: RequestContext, body: FetchRequest, may_read: MayRead
+    async def _fetch_many(
+        self, context: RequestContext, body: FetchRequest
     ) -> FetchResponse | None:
-        """The answer to a consumer that names very many topics: its rights are asked in slices."""
+        """The answer to a consumer that names very many partitions, which are read in slices."""
+        by_id = context.api_version > LAST_VERSION_WITH_NAMES
+        slices, requested = (
+            self.replica_manager.runtime.slices,
+            self.sessions.requested(body, by_id),
+        )
+        asked = [each async for each in slices.over(requested, ASKED_AT_ONCE)]
         rights: dict[str, bool] = {}
-        slices = self.replica_manager.runtime.slices
-        async for topic in slices.over(body.topics, ASKED_AT_ONCE):
-            name = topic.topic or self.sessions.topic_name(topic.topic_id)
-            if name is not None and name not in rights:
-                rights[name] = may_read(context, name)
+        if self.may_read is not None:
+            names = dict.fromkeys(each.topic_partition.topic for each in asked)
+            async for name in slices.over(names, ASKED_AT_ONCE):
+                rights[name] = is_unresolved(name) or self.may_read(context, name)
         await slices.pause()
         if context.connection.is_closing:
             return None
-        answer = self._fetch(context, body, rights)
+        answer = self._fetch(context, body, asked, rights)
         return await answer if isinstance(answer, Coroutine) else answer
 
     def _fetch(
-        self, context: RequestContext, body: FetchRequest, rights: Mapping[str, bool]
+        self,
+        context: RequestContext,
+        body: FetchRequest,
+        asked: Sequence[PartitionFetch],
+        rights: Mapping[str, bool],
     ) -> FetchResponse | Coroutine[Any, Any, FetchResponse] | None:
-        """The answer; `rights` are those to topics that have been asked for."""
+        """The answer; what the request has `asked` for, and its rights, may be known already."""
         version, connection_id = context.api_version, context.connection.id
-        fetch = self.sessions.context_for(body, version, connection_id)
+        fetch = self.sessions.context_for(body, version, connection_id, asked)
         partitions, denied = fetch.partitions, self._denied(context, body, fetch, rights)
         if len(partitions) > MAX_USELESS and not is_follower(body):
             self._refuse_useless(fetch, denied)

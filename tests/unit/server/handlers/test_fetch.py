@@ -385,9 +385,11 @@ def test_reader_that_has_gone_while_its_rights_were_asked_begins_nothing(monkeyp
 
 @pytest.fixture
 def few(monkeypatch):
-    """More than two useless partitions are too many, and more than four are read in slices."""
+    """More than two useless partitions are too many; more than two are begun, and more than four
+    read, in slices."""
     monkeypatch.setattr(fetch_module, "MAX_USELESS", 2)
     monkeypatch.setattr(fetch_module, "READ_AT_ONCE", 4)
+    monkeypatch.setattr(fetch_module, "ASKED_AT_ONCE", 2)
 
 
 @pytest.mark.usefixtures("few")
