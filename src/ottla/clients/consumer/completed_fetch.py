@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -127,6 +128,8 @@ class CompletedFetch:
         self._records: list[ConsumerRecord] = []
         self._index = 0
         self._payload: bytes | memoryview | None = None  # of the next batch
+        self.decoded_bytes = 0
+        """The bytes of the batches whose records were decoded, without their codecs."""
 
     def use(self, decoding: Decoding) -> None:
         """Decode what is taken from now on in another way."""
@@ -153,12 +156,17 @@ class CompletedFetch:
     def put_payload(self, batch_payload: bytes | memoryview) -> None:
         self._payload = batch_payload
 
-    def take(self, max_count: int) -> list[ConsumerRecord]:
-        """The next records, at most `max_count`; raises an error only if no record precedes it."""
+    def take(self, max_count: int, max_bytes: int = sys.maxsize) -> list[ConsumerRecord]:
+        """The next records, at most `max_count`; raises an error only if no record precedes it.
+
+        No other batch is decoded for them once batches of more than `max_bytes` were.
+        """
         taken: list[ConsumerRecord] = []
+        max_bytes += self.decoded_bytes
         while len(taken) < max_count:
             try:
-                if self.is_read_up and taken and self.is_compressed:
+                is_full = self.decoded_bytes > max_bytes
+                if self.is_read_up and taken and (is_full or self.is_compressed):
                     break
                 if self.is_read_up and not self._next_batch():
                     self.is_empty = True
@@ -261,8 +269,10 @@ class CompletedFetch:
         topic, partition = self.state.topic_partition
         if isinstance(batch, LegacyBatch):
             records = placed(list(batch.records()), batch, topic, partition)
+            self.decoded_bytes += sum(len(record.value or b"") for record in records)
         else:
             payload = batch.payload() if self._payload is None else self._payload
+            self.decoded_bytes += len(payload)
             records = kernel.decode_consumer_records(batch, payload, topic, partition)
         if records and records[0].offset < position:
             return [record for record in records if record.offset >= position]

@@ -91,6 +91,7 @@ class Fetcher:
         self._errors: deque[tuple[TopicPartitionState, int, KafkaError]] = deque()
         self._under_way: set[int] = set()
         self._retry_timer: Timer | None = None
+        self._decoded_bytes = 0  # by the collection under way
         self._is_closed = False
         self.metrics: ConsumerMetrics | None = None
         self.taken: dict[TopicPartitionState, tuple[int, int]] = {}
@@ -134,8 +135,21 @@ class Fetcher:
         return is_current and not fetch.state.is_paused
 
     def collect(self, max_records: int) -> tuple[list[ConsumerRecord], bool]:
-        """The records that have arrived, in order, and whether to fetch more; never waits."""
-        found = self._collect(lambda fetch, count: fetch.take(max_records - count), max_records)
+        """The records that have arrived, in order, and whether to fetch more; never waits.
+
+        Those of the batches that come to fetch.max.bytes, at most: a few bytes that have arrived
+        may be a GB without their codecs.
+        """
+
+        def take(fetch: CompletedFetch, count: int) -> list[ConsumerRecord]:
+            before = fetch.decoded_bytes
+            room = self._config.fetch_max_bytes - self._decoded_bytes
+            try:
+                return fetch.take(max_records - count, room)
+            finally:
+                self._decoded_bytes += fetch.decoded_bytes - before
+
+        found = self._collect(take, max_records)
         if self.metrics is not None:
             self.metrics.on_records(len(found[0]))
         return found
@@ -161,9 +175,10 @@ class Fetcher:
         has_room = False
         self.taken.clear()
         self._raise_error()
+        self._decoded_bytes = 0
         paused: list[CompletedFetch] = []
         try:
-            while self._completed and len(found) < limit:
+            while self._completed and len(found) < limit and self._has_room_for_bytes:
                 fetch = self._completed[0]
                 if not self._subscriptions.is_current(fetch.state, fetch.generation):
                     self._completed.popleft()
@@ -180,6 +195,10 @@ class Fetcher:
         finally:
             self._completed.extendleft(reversed(paused))
         return found, has_room
+
+    @property
+    def _has_room_for_bytes(self) -> bool:
+        return self._decoded_bytes <= self._config.fetch_max_bytes
 
     def given_back(self) -> list[tuple[TopicPartition, int]]:
         """The partitions that were taken from and have not moved since, and where that began."""
@@ -281,7 +300,7 @@ class Fetcher:
                 FIRST_VERSION_OF_CONSUMERS,
                 LAST_VERSION_WITH_NAMES if topic_ids is None else HIGHEST_VERSION,
             )
-            request = self._request(wanted, topic_ids)
+            request = fetch_request(self._config, self._isolation, wanted, topic_ids)
             limit_ms = self._config.request_timeout_ms + self._config.fetch_max_wait_ms
             future = self._client.send_on(connection, request, version, limit_ms)
         except KafkaError as error:
@@ -295,36 +314,6 @@ class Fetcher:
         topics = self._metadata.cluster.topics
         ids = {name: topics[name].topic_id for name, _ in wanted if name in topics}
         return None if NO_UUID in ids.values() else ids
-
-    def _request(
-        self, wanted: dict[TopicPartition, AskedPartition], topic_ids: dict[str, UUID] | None
-    ) -> FetchRequest:
-        config = self._config
-        request = FetchRequest(
-            max_wait_ms=config.fetch_max_wait_ms,
-            min_bytes=config.fetch_min_bytes,
-            max_bytes=config.fetch_max_bytes,
-            isolation_level=self._isolation,
-            rack_id=config.client_rack,
-        )
-        topics: dict[str, FetchTopic] = {}
-        for topic_partition, (state, _, offset, leader_epoch) in wanted.items():
-            name, number = topic_partition
-            if name not in topics:
-                topics[name] = FetchTopic(topic=name)
-                if topic_ids is not None:
-                    topics[name].topic_id = topic_ids[name]
-                request.topics.append(topics[name])
-            topics[name].partitions.append(
-                FetchPartition(
-                    partition=number,
-                    current_leader_epoch=leader_epoch,
-                    fetch_offset=offset,
-                    last_fetched_epoch=last_fetched_epoch(state),
-                    partition_max_bytes=config.max_partition_fetch_bytes,
-                )
-            )
-        return request
 
     def _on_response(
         self,
@@ -506,6 +495,40 @@ class Fetcher:
         else:
             logger.info("%s; going on at the %s one", text, self._config.auto_offset_reset)
             state.request_reset(reset)
+
+
+def fetch_request(
+    config: ConsumerConfig,
+    isolation: IsolationLevel,
+    wanted: dict[TopicPartition, AskedPartition],
+    topic_ids: dict[str, UUID] | None,
+) -> FetchRequest:
+    """A request for the partitions, by the ids of their topics if there are any."""
+    request = FetchRequest(
+        max_wait_ms=config.fetch_max_wait_ms,
+        min_bytes=config.fetch_min_bytes,
+        max_bytes=config.fetch_max_bytes,
+        isolation_level=isolation,
+        rack_id=config.client_rack,
+    )
+    topics: dict[str, FetchTopic] = {}
+    for topic_partition, (state, _, offset, leader_epoch) in wanted.items():
+        name, number = topic_partition
+        if name not in topics:
+            topics[name] = FetchTopic(topic=name)
+            if topic_ids is not None:
+                topics[name].topic_id = topic_ids[name]
+            request.topics.append(topics[name])
+        topics[name].partitions.append(
+            FetchPartition(
+                partition=number,
+                current_leader_epoch=leader_epoch,
+                fetch_offset=offset,
+                last_fetched_epoch=last_fetched_epoch(state),
+                partition_max_bytes=config.max_partition_fetch_bytes,
+            )
+        )
+    return request
 
 
 def records_size(response: FetchResponse) -> int:

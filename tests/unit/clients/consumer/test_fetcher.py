@@ -12,6 +12,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import AbortedTransaction, FetchRequest, FetchResponse
 from ottla.protocol.list_offsets import ListOffsetsRequest
 from ottla.protocol.metadata import MetadataRequest
+from ottla.record.compression import CompressionType
 from ottla.record.record import CorruptRecordError
 from ottla.record.record_batch import assign_offset
 from ottla.structs import NO_UUID, TopicPartition
@@ -620,3 +621,28 @@ def test_batch_without_a_next_offset_is_malformed(world, cluster, offset):
     cluster[0].on(FetchRequest, with_records(world, at_the_end))
     with pytest.raises(CorruptRecordError, match=f"the batch at offset {offset} has no next one"):
         world.values()
+
+
+@pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.GZIP])
+@pytest.mark.parametrize(("limit", "counts"), [(0, [1] * 6), (2500, [3, 3]), (100_000, [6])])
+def test_poll_is_bounded_by_the_bytes_without_their_codecs(runtime, cluster, codec, limit, counts):
+    """Some kB that were fetched may be a GB of records; none of them is lost for that."""
+    world = ConsumerWorld(runtime, cluster, fetch_max_bytes=limit)
+    for letter in "abcdef":
+        world.write(letter * 1000, compression=codec)
+    world.assign(0)
+    found = [world.values() for _ in counts]
+
+    assert [len(values) for values in found] == counts
+    assert [value[0] for values in found for value in values] == list("abcdef")
+    assert world.values() == []
+
+
+def test_records_of_one_batch_are_taken_in_portions_however_large_it_is(runtime, cluster):
+    """It is decoded as a whole, once, and does not count for the second of them."""
+    world = ConsumerWorld(runtime, cluster, fetch_max_bytes=10, max_poll_records=2)
+    world.write("a" * 1000, "b", "c")
+    world.write("d")
+    world.assign(0)
+
+    assert [[value[0] for value in world.values()] for _ in range(2)] == [["a", "b"], ["c", "d"]]
