@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Iterable
 from typing import Final, cast
 
-from ottla.network.tls_input import NOTHING, TlsInput
+from ottla.network.tls_input import NOTHING, TlsInput, is_kept
 from ottla.network.transport import MSG_MORE, hang_up, has_ended, probe, send_read
 from ottla.runtime import Buffer, File
 
@@ -162,7 +162,7 @@ class TlsTransport:
         """Say goodbye if the socket takes it, and close."""
         self._side.ahead.discard(self._fd)
         try:
-            if not self._encrypted:
+            if not self._encrypted and not is_kept(self._tls):
                 self._tls.unwrap()
         except (ssl.SSLError, ValueError):
             pass  # the peer's goodbye is not waited for

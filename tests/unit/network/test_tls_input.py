@@ -98,3 +98,28 @@ def test_end_is_handed_on_behind_all_records() -> None:
     assert source.pull(scratch)
     assert source.is_ahead
     assert source.bio.read() == b""
+
+
+CHANGE_CIPHER, ALERT = 20, 21
+
+
+@pytest.mark.parametrize("size", [1, 7, SCRATCH])
+def test_encrypted_alert_is_the_end(size: int) -> None:
+    """OpenSSL would keep the session of a connection that has ended with a goodbye."""
+    before = record(b"hello", 22) + record(b"\1", CHANGE_CIPHER) + record(b"request")
+    after = record(bytes(26), ALERT) + record(b"more")
+    socket = Socket(before + after, size)
+    source, got = TlsInput(socket.receive), b""
+    while not source.bio.eof and source.pull(memoryview(bytearray(SCRATCH))):
+        got += source.bio.read()
+
+    assert got == before
+    assert source.bio.eof
+    assert source.is_ahead
+
+
+def test_alert_of_a_handshake_is_handed_on() -> None:
+    """It is not encrypted yet, and has the reason that the log is told."""
+    data = record(b"hello", 22) + record(b"\2\x30", ALERT)
+
+    assert b"".join(handed_on(Socket(data))) == data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ssl
 
 import pytest
@@ -281,3 +282,31 @@ def test_close_in_the_middle_of_everything_closes(stream: Stream, agreed: Stream
 
     assert stream.wire.is_closed
     assert agreed.wire.is_closed
+
+
+@pytest.mark.parametrize("has_tickets", [True, False])
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("says_goodbye", [True, False])
+def test_no_session_is_kept_when_its_connection_has_ended(
+    certificates, version: ssl.TLSVersion, has_tickets: bool, says_goodbye: bool
+) -> None:
+    """It would hold the certificates that the client has shown for hours, as many as they are."""
+    stream, context = Stream(certificates), trusting(certificates)
+    context.maximum_version = version
+    context.options |= ssl.OP_NO_TICKET * (not has_tickets)
+    stream.client = TlsEnd(context)
+    sessions = stream.transport._tls.context.session_stats
+    stream.shake_hands()
+    assert stream.client.tls.version() == version.name.replace("v1_", "v1.")
+    stream.wire.inbox += stream.client.write(b"request")
+    assert read(stream, 100) == b"request"
+    if says_goodbye:
+        with pytest.raises(ssl.SSLWantReadError):
+            stream.client.tls.unwrap()
+        stream.wire.inbox += stream.client.outbox
+        assert read(stream, 100) == b""
+    stream.transport.close()
+    del stream.transport
+    gc.collect()
+
+    assert sessions()["number"] == 0
