@@ -143,6 +143,13 @@ class NetworkClient:
             )
         await connection.ready()
 
+    def why_not_ready(self, node_id: int) -> str:
+        """Why a known node takes no requests now, behind a semicolon; empty if it does."""
+        connection = self._connections.get(node_id)
+        if connection is not None and connection.is_ready and not connection.throttle_left_ms:
+            return ""
+        return f"; {self.last_failure}"
+
     def ready_now(self, node_id: int, on_change: Callable[[], object]) -> NodeConnection | None:
         """The open connection to a node that takes requests now.
 
@@ -162,8 +169,8 @@ class NetworkClient:
         try:
             if not self._is_closed:
                 await self.ready(node_id)
-        except KafkaError:
-            pass  # the caller checks again, and finds it still closed
+        except KafkaError as error:
+            self.last_failure = error.message  # the caller checks again, and finds it still closed
         finally:
             self._connecting.discard(node_id)
         if not self._is_closed:

@@ -228,6 +228,8 @@ class Sender:
         if last is not None:
             reason = last.message.removeprefix(f"{batch} was refused: ")
             state += f"; the last error was {last.error.name}: {reason}"
+        elif leader in self._metadata.cluster.nodes:
+            state += self._client.why_not_ready(leader)
         error = KafkaTimeoutError(
             f"{batch} was not delivered within delivery.timeout.ms="
             f"{self._config.delivery_timeout_ms} ({state})"

@@ -718,3 +718,33 @@ def test_producer_id_that_is_none_fails_the_batches(world, cluster, producer_id,
     with pytest.raises(KafkaError, match="the answer leaves the producer id out"):
         future.result(0)
     assert len(cluster[0].sent(InitProducerIdRequest)) == 1
+
+
+@pytest.mark.parametrize(
+    ("trouble", "why"),
+    [
+        ("dead", r"leader 0; broker mock:9000 .*cannot connect to mock:9000"),
+        ("throttles", r"leader 0; broker mock:9000 .*throttles this client for \d+ ms"),
+        ("slow", r"after 2 attempts; the last error was NETWORK_EXCEPTION: .*no answer to Produce"),
+    ],
+)
+def test_record_that_is_too_late_says_what_the_leader_does(runtime, cluster, trouble, why):
+    """Not only which broker it is."""
+    limits = {"delivery_timeout_ms": 5000, "request_timeout_ms": 4000}
+    world = ProducerWorld(runtime, cluster, **limits)
+    world.send("a")
+    world.run(1000)
+    if trouble == "dead":
+        cluster[0].stop()
+    elif trouble == "throttles":
+        throttle = ProduceResponse(throttle_time_ms=2**31 - 1)
+        cluster[0].on(ProduceRequest, lambda request, version: throttle)
+        world.send("b")
+        world.run(100)
+    else:
+        cluster[0].on(ProduceRequest, lambda request, version: None)
+    future = world.send("c")
+    world.run(10_000)
+
+    with pytest.raises(KafkaTimeoutError, match=why):
+        future.result(0)
