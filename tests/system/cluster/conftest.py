@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from cluster_load import SESSION_MS, ClusterView
+from cluster_load import LIMIT_S, QUIET, SESSION_MS, ClusterView
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.testing import wait_until
 from ottla.testing.processes import ClusterProcess, ZooKeeperProcess
@@ -16,6 +17,8 @@ QUICK = {
     "group.consumer.heartbeat.interval.ms": 500,
     "group.consumer.min.heartbeat.interval.ms": 500,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
+    "offsets.topic.replication.factor": 3,
+    "transaction.state.log.replication.factor": 3,
 }
 """Nobody who is dead, and nothing that is too late, is waited for long."""
 
@@ -27,8 +30,18 @@ def running_cluster(
     """Brokers 1, 2 and 3 below a chroot of the shared server."""
     data_dir = tmp_path_factory.mktemp("cluster")
     cluster = ClusterProcess(data_dir, zookeeper=zookeeper, chroot="/cluster", **QUICK).start()
+    make_internal_topics(cluster.bootstrap_servers)
     yield cluster
     cluster.stop()
+
+
+def make_internal_topics(servers: str) -> None:
+    """While all brokers are there: a test may begin with one that is dead."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "first", **QUIET})
+    consumer.committed([TopicPartition("first", 0)], LIMIT_S)
+    consumer.close()
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": "first", **QUIET})
+    producer.init_transactions(LIMIT_S)
 
 
 @pytest.fixture
