@@ -264,7 +264,7 @@ def producers(broker: InProcessBroker) -> None:
     work = logs.remove_expired_producers
     measure(f"{name}: expiry is looked for", broker, lambda: begin(work(), "expiry"))
     for entry in state.producers.values():
-        entry.seen_ms = 0
+        entry.seen_ms = -state.expiration_ms
     measure(f"{name} expire", broker, lambda: begin(work(), "expiry"))
 
 
