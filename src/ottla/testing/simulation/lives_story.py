@@ -125,7 +125,9 @@ class LivesStory(AppendStory):
             topic_partition = TopicPartition(LIVES, index)
             replica = replicas_of(self.cluster, topic_partition)[0]
             values = set(records_of(replica, 0, replica.high_watermark).values())
-            read = (reader.read.get(replica.topic_id, set()) for reader in readers)
+            # Those that came while a broker did not know the topic yet are of some life, too.
+            lives = (replica.topic_id, NO_UUID)
+            read = (reader.read.get(life, set()) for reader in readers for life in lives)
             missing |= (values & self._appends.committed).difference(*read)
         return missing
 
