@@ -30,7 +30,7 @@ class Troubles:
         if now_ms - since_ms >= SILENCE_MS and error.error not in self._said:
             self._said[error.error] = task
             seconds = (now_ms - since_ms) // 1000
-            logger.warning("%s fails since %d s, and is tried again: %s", task, seconds, error)
+            logger.warning("%s has failed for %d s, and is tried again: %s", task, seconds, error)
 
     def worked(self, task: str) -> None:
         """The task has not failed."""

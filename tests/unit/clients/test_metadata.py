@@ -500,5 +500,5 @@ def test_metadata_that_are_refused_for_long_are_a_warning(runtime, cluster, capl
 
     (line,) = (r.getMessage() for r in caplog.records if r.levelname == "WARNING")
     assert line.startswith(
-        "the refresh of the metadata fails since 5 s, and is tried again: UNKNOWN"
+        "the refresh of the metadata has failed for 5 s, and is tried again: UNKNOWN"
     )

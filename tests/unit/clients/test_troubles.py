@@ -37,10 +37,12 @@ def test_each_kind_of_error_is_said_once_until_it_is_over(runtime, said):
         troubles.failed(task, error)
         runtime.advance(SILENCE_MS)
     (line,) = said()
-    assert line == "the search fails since 5 s, and is tried again: NETWORK_EXCEPTION: nobody there"
+    assert (
+        line == "the search has failed for 5 s, and is tried again: NETWORK_EXCEPTION: nobody there"
+    )
 
     troubles.failed("another", other)
-    assert said() == ["another fails since 5 s, and is tried again: NOT_COORDINATOR: elsewhere"]
+    assert said() == ["another has failed for 5 s, and is tried again: NOT_COORDINATOR: elsewhere"]
     troubles.worked("another")
     troubles.failed("the search", error)
     assert said() == []

@@ -326,6 +326,8 @@ class Fetcher:
         if future.cancelled():
             return
         cause = future.exception()
+        if self._is_closed:
+            return
         if cause is None:
             response = cast(FetchResponse, future.result())
             if response.error_code:

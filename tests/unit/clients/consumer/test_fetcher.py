@@ -591,7 +591,9 @@ def test_answer_that_brings_nothing_new_is_asked_for_slowly_and_told(world, clus
 
     assert 50 < len(cluster[0].sent(FetchRequest)) - count <= 110
     (line,) = (r.getMessage() for r in caplog.records if r.levelname == "WARNING")
-    assert line.startswith("reading of pages-0 fails since 5 s, and is tried again: UNKNOWN_SERVER")
+    assert line.startswith(
+        "reading of pages-0 has failed for 5 s, and is tried again: UNKNOWN_SERVER"
+    )
     cluster[0].on(FetchRequest, world.fetch)
     world.write("b")
     assert world.values() == ["b"]
@@ -605,7 +607,9 @@ def test_partition_that_is_refused_for_long_is_a_warning(world, cluster, caplog)
     assert world.values(20_000) == []
 
     (line,) = (r.getMessage() for r in caplog.records if r.levelname == "WARNING")
-    assert line.startswith("reading of pages-0 fails since 5 s, and is tried again: UNKNOWN_SERVER")
+    assert line.startswith(
+        "reading of pages-0 has failed for 5 s, and is tried again: UNKNOWN_SERVER"
+    )
 
 
 @pytest.mark.parametrize("offset", [2**63 - 1, 2**63 - 2])
@@ -646,3 +650,16 @@ def test_records_of_one_batch_are_taken_in_portions_however_large_it_is(runtime,
     world.assign(0)
 
     assert [[value[0] for value in world.values()] for _ in range(2)] == [["a", "b"], ["c", "d"]]
+
+
+def test_fetch_that_the_close_of_the_consumer_ends_is_no_trouble(world, cluster, caplog):
+    """Even where fetches had failed for long."""
+    cluster[0].on(FetchRequest, world.refuse_fetch(ErrorCode.UNKNOWN_SERVER_ERROR))
+    assert world.values(10_000) == []
+    cluster[0].on(FetchRequest, lambda request, version: None)
+    world.advance(1000)
+    caplog.clear()
+    world.run(world.core.close(world.deadline()))
+    world.advance(1000)
+
+    assert caplog.records == []

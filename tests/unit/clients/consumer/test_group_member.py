@@ -839,7 +839,7 @@ def test_rounds_without_an_end_are_asked_for_slowly_and_told(runtime, cluster, c
     assert world.values(10_000) == []
 
     assert 10 < len(cluster[0].sent(JoinGroupRequest)) < 40
-    (line,) = (r.getMessage() for r in caplog.records if "fails since" in r.getMessage())
+    (line,) = (r.getMessage() for r in caplog.records if "has failed for" in r.getMessage())
     assert line.startswith(
-        f"the membership in group g fails since 5 s, and is tried again: {code.name}"
+        f"the membership in group g has failed for 5 s, and is tried again: {code.name}"
     )
