@@ -54,6 +54,7 @@ EARLIEST_LOCAL_TIMESTAMP: Final = -4
 """The first record on the broker's own disks (KIP-405)."""
 LATEST_TIERED_TIMESTAMP: Final = -5
 """The last record that was moved to the remote tier (KIP-1005)."""
+EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6  # still to be moved there (KIP-1023)
 
 TRANSACTION_VERSION: Final = "transaction.version"
 """The feature whose level says how transactions work (KIP-890, KIP-1022)."""

@@ -102,7 +102,7 @@ class ApiKey(IntEnum):
 MESSAGES: Final[dict[int, tuple[str, str]]] = {
     ApiKey.PRODUCE: ("produce", "0-13"),
     ApiKey.FETCH: ("fetch", "0-18"),
-    ApiKey.LIST_OFFSETS: ("list_offsets", "0-9"),
+    ApiKey.LIST_OFFSETS: ("list_offsets", "0-11"),
     ApiKey.METADATA: ("metadata", "0-13"),
     ApiKey.LEADER_AND_ISR: ("leader_and_isr", "0-7"),
     ApiKey.STOP_REPLICA: ("leader_and_isr", "0-4"),
@@ -115,7 +115,7 @@ MESSAGES: Final[dict[int, tuple[str, str]]] = {
     ApiKey.HEARTBEAT: ("group", "0-4"),
     ApiKey.LEAVE_GROUP: ("group", "0-5"),
     ApiKey.SYNC_GROUP: ("group", "0-5"),
-    ApiKey.DESCRIBE_GROUPS: ("group", "0-5"),
+    ApiKey.DESCRIBE_GROUPS: ("group", "0-6"),
     ApiKey.LIST_GROUPS: ("group", "0-5"),
     ApiKey.DELETE_GROUPS: ("group", "0-2"),
     ApiKey.SASL_HANDSHAKE: ("sasl", "0-1"),

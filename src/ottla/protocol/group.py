@@ -191,7 +191,10 @@ class LeaveGroupResponse(Response, api_key=13, flexible="4+"):
 
 
 class DescribeGroupsRequest(Request, api_key=15, flexible="5+"):
-    """Ask about groups by id. v3 authorized operations (KIP-430) · v5 flexible."""
+    """Ask about groups by id.
+
+    v3 authorized operations (KIP-430) · v5 flexible · v6 GROUP_ID_NOT_FOUND possible (KIP-1043).
+    """
 
     groups: list[str] = field(Array(String))
     include_authorized_operations: bool = field(Boolean, versions="3+")
@@ -208,10 +211,15 @@ class DescribedGroupMember(Struct):
     member_assignment: bytes = field(Bytes)
 
 
+DESCRIBE_ERROR_VERSION: Final = 6
+"""The first version of DescribeGroups in which a group that does not exist is an error."""
+
+
 class DescribedGroup(Struct):
     """A group; one that does not exist is described as Dead."""
 
     error_code: int = field(Int16)
+    error_message: str | None = field(String, versions="6+", nullable="6+", ignorable=True)
     group_id: str = field(String)
     group_state: str = field(String)
     protocol_type: str = field(String)
@@ -223,7 +231,8 @@ class DescribedGroup(Struct):
 class DescribeGroupsResponse(Response, api_key=15, flexible="5+"):
     """One description per group.
 
-    v1 throttle time · v3 authorized operations (KIP-430) · v4 instance ids (KIP-345) · v5 flexible.
+    v1 throttle time · v3 authorized operations (KIP-430) · v4 instance ids (KIP-345) · v5 flexible
+    · v6 error messages (KIP-1043).
     """
 
     throttle_time_ms: int = field(Int32, versions="1+", ignorable=True)

@@ -27,12 +27,13 @@ class ListOffsetsRequest(Request, api_key=2, flexible="6+"):
 
     v1 one offset in place of a list (KIP-79) · v2 isolation level (KIP-98) · v4 leader epoch
     (KIP-320) · v6 flexible · v7 max timestamp (KIP-734) · v8 local start (KIP-405) · v9 tiered end
-    (KIP-1005).
+    (KIP-1005) · v10 how long tiers may take (KIP-1075) · v11 what waits for a tier (KIP-1023).
     """
 
     replica_id: int = field(Int32)
     isolation_level: int = field(Int8, versions="2+")
     topics: list[ListOffsetsTopic] = field(Array(ListOffsetsTopic))
+    timeout_ms: int = field(Int32, versions="10+", ignorable=True)
 
 
 class ListOffsetsPartitionResponse(Struct):

@@ -104,8 +104,7 @@ class GroupAdmin:
         request = DescribeGroupsRequest(groups=group_ids)
         answer = await self._admin.client.send(coordinator.id, request)
         found: dict[str, GroupDescription | KafkaError] = {
-            group.group_id: response_error(group.error_code, f"group {group.group_id}")
-            or _description_or_fault(group, coordinator)
+            group.group_id: _described(group, coordinator)
             for group in cast(DescribeGroupsResponse, answer).groups
         }
         dead = [
@@ -148,6 +147,14 @@ class GroupAdmin:
         except KafkaError as error:
             return error
         return response_error(result.error_code, f"group {group_id}")
+
+
+def _described(group: DescribedGroup, coordinator: Node) -> GroupDescription | KafkaError:
+    """A group; one that does not exist is Dead, also where the broker says so by an error."""
+    if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        group.error_code = ErrorCode.NONE
+    error = response_error(group.error_code, f"group {group.group_id}")
+    return error or _description_or_fault(group, coordinator)
 
 
 def _description_or_fault(

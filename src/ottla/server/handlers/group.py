@@ -1,5 +1,5 @@
 """The classic group protocol, all versions up to Kafka 3.9: JoinGroup (11) v0-9, Heartbeat (12)
-v0-4, LeaveGroup (13) v0-5, SyncGroup (14) v0-5, DescribeGroups (15) v0-5, ListGroups (16) v0-5,
+v0-4, LeaveGroup (13) v0-5, SyncGroup (14) v0-5, DescribeGroups (15) v0-6, ListGroups (16) v0-5,
 DeleteGroups (42) v0-2.
 
 The differences of the versions are settled here, as far as they are a matter of fields; the
@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from ottla.coordinator.group.classic_group import GroupState
 from ottla.coordinator.group.group_coordinator import GroupCoordinator
 from ottla.coordinator.group.member_metadata import ClientContext
 from ottla.errors import ErrorCode
 from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.group import (
+    DESCRIBE_ERROR_VERSION,
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
@@ -99,11 +101,17 @@ class GroupHandlers:
     def handle_describe_groups(
         self, context: RequestContext, body: DescribeGroupsRequest
     ) -> Answer:
-        return begin(self.slices, context, self._describe_groups(body))
+        return begin(self.slices, context, self._describe_groups(body, context.api_version))
 
-    def _describe_groups(self, body: DescribeGroupsRequest) -> Work[DescribeGroupsResponse]:
+    def _describe_groups(
+        self, body: DescribeGroupsRequest, version: int
+    ) -> Work[DescribeGroupsResponse]:
         groups = yield from self.coordinator.describe_groups(body.groups)
         for group in groups:
+            is_there = group.error_code or group.group_state != GroupState.DEAD.value
+            if version >= DESCRIBE_ERROR_VERSION and not is_there:
+                group.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+                group.error_message = f"Group {group.group_id} not found."
             if body.include_authorized_operations and not group.error_code:
                 group.authorized_operations = GROUP_OPERATIONS
         return DescribeGroupsResponse(groups=groups)

@@ -1,9 +1,9 @@
 """ListOffsets (2): the offset of the first record at or after a time, or of either end.
 
 Special times: -1 latest, -2 earliest, -3 the record with the largest timestamp (v7, KIP-734), -4
-earliest local (v8) and -5 latest tiered (v9, KIP-405), which here, without tiered storage, are
-the earliest offset and none. v0 lists the offsets where segments that were begun before a time
-start, the newest first.
+earliest local (v8), -5 latest tiered (v9, KIP-405) and -6 the first that waits for a tier (v11,
+KIP-1023), which here, without tiered storage, are the earliest offset and none. v0 lists the
+offsets where segments that were begun before a time start, the newest first.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ottla.replication.replica_requests import OffsetResult
 from ottla.server.api import Answer, Handler, begin
 from ottla.structs import (
     EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     MAX_TIMESTAMP,
@@ -49,6 +50,7 @@ FIRST_VERSIONS = {
     MAX_TIMESTAMP: 7,
     EARLIEST_LOCAL_TIMESTAMP: 8,
     LATEST_TIERED_TIMESTAMP: 9,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
 }
 
 

@@ -514,6 +514,18 @@ def test_group_that_is_dead_may_be_one_of_the_newer_kind(virtual_admin, cluster,
     assert request == ConsumerGroupDescribeRequest(group_ids=["g"])
 
 
+def test_group_that_is_not_found_is_dead_or_of_the_newer_kind(virtual_admin, cluster):
+    """Since version 6 of DescribeGroups it is an error (KIP-1043)."""
+    missing = classic(int(ErrorCode.GROUP_ID_NOT_FOUND), "Dead")
+    cluster[COORDINATOR].on(DescribeGroupsRequest, missing, missing)
+    cluster[COORDINATOR].on(
+        ConsumerGroupDescribeRequest, modern(), modern(int(ErrorCode.GROUP_ID_NOT_FOUND))
+    )
+
+    states = [virtual_admin.describe_groups(["g"])["g"].state for _ in range(2)]
+    assert states == ["Reconciling", "Dead"]
+
+
 def test_error_of_the_newer_kind_is_that_of_the_group(virtual_admin, cluster):
     """Other than that there is no such group."""
     cluster[COORDINATOR].on(DescribeGroupsRequest, classic(state="Dead"))

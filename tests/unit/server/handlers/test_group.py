@@ -142,14 +142,18 @@ def test_leave_of_a_stranger_is_told_where_the_version_has_room(broker, version,
     assert [m.error_code for m in answer.members] == ([] if top else [unknown])
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 def test_describe_and_list_answer_in_every_version(broker, version):
     """State and members as far as the version shows them."""
     broker.join(3)
     described = broker.call(DescribeGroupsRequest(groups=["g", "nobody"]), version)
-    listed = broker.call(ListGroupsRequest(), version)
+    listed = broker.call(ListGroupsRequest(), min(version, 5))
 
     assert [g.group_state for g in described.groups] == ["CompletingRebalance", "Dead"]
+    missing = ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE
+    assert [g.error_code for g in described.groups] == [ErrorCode.NONE, missing]
+    why = "Group nobody not found." if version >= 6 else None
+    assert [g.error_message for g in described.groups] == [None, why]
     assert [g.authorized_operations for g in described.groups] == [-(2**31)] * 2
     assert [g.group_id for g in listed.groups] == ["g"]
 

@@ -24,7 +24,7 @@ from ottla.server.handlers.list_offsets import ListOffsetsHandler
 from ottla.server.handlers.offsets import OffsetHandlers
 from ottla.structs import IsolationLevel, TopicPartition
 
-LATEST, EARLIEST, MAX_TIME, LOCAL, TIERED = -1, -2, -3, -4, -5
+LATEST, EARLIEST, MAX_TIME, LOCAL, TIERED, PENDING = -1, -2, -3, -4, -5, -6
 
 
 class Replicas:
@@ -45,7 +45,7 @@ def replicas() -> Replicas:
     return Replicas()
 
 
-def look_up(replicas, *timestamps, version=9, indexes=None, **fields):
+def look_up(replicas, *timestamps, version=11, indexes=None, **fields):
     """The lines of the answer for partitions of topic t."""
     partitions = [
         ListOffsetsPartition(partition_index=index, timestamp=timestamp, **fields)
@@ -76,9 +76,9 @@ def test_time_is_looked_up_with_what_the_reader_knows(replicas):
 
 @pytest.mark.parametrize(
     ("timestamp", "first_version"),
-    [(LATEST, 1), (EARLIEST, 1), (MAX_TIME, 7), (LOCAL, 8), (TIERED, 9), (-6, 99)],
+    [(LATEST, 1), (EARLIEST, 1), (MAX_TIME, 7), (LOCAL, 8), (TIERED, 9), (PENDING, 11), (-7, 99)],
 )
-@pytest.mark.parametrize("version", range(1, 10))
+@pytest.mark.parametrize("version", range(1, 12))
 def test_place_is_known_from_a_version_on(replicas, timestamp, first_version, version):
     """The earliest local offset is the earliest."""
     (line,) = look_up(replicas, timestamp, version=version)
@@ -123,7 +123,7 @@ def test_partition_that_is_named_twice_is_refused(replicas):
 
 @pytest.mark.parametrize(
     ("timestamp", "offset"),
-    [(LATEST, 1), (EARLIEST, 0), (LOCAL, 0), (TIERED, -1), (2, -1)],
+    [(LATEST, 1), (EARLIEST, 0), (LOCAL, 0), (TIERED, -1), (PENDING, -1), (2, -1)],
 )
 def test_place_is_told_by_the_leader_alone(timestamp, offset):
     """Also that nothing is in another tier: another broker does not know whether that is so."""
