@@ -28,7 +28,7 @@ from ottla.protocol.fetch import (
 )
 from ottla.replication.cluster_view import ClusterView
 from ottla.replication.follower_partition import FollowerPartition, FollowerPhase, is_damage
-from ottla.replication.follower_session import NAMED_AT_ONCE, FollowerSession, PartitionFetchState
+from ottla.replication.follower_session import NAMED_AT_ONCE, Answer, FollowerSession, Wanted
 from ottla.replication.leader_questions import LeaderQuestions
 from ottla.runtime import Runtime, Timer
 from ottla.structs import NO_UUID, Node, TopicPartition
@@ -83,7 +83,7 @@ class ReplicaFetcher:
         self._session = FollowerSession()
         self._unflushed: dict[TopicPartition, FollowerPartition] = {}
         # The partitions to ask for, and those whose request may have changed since the last round.
-        self._wanted: dict[TopicPartition, PartitionFetchState] = {}
+        self._wanted: Wanted = {}
         self._touched: dict[TopicPartition, None] = {}
         self._without_id: set[TopicPartition] = set()
         self._sitting_out: dict[tuple[int, str], list[TopicPartition]] = {}
@@ -193,8 +193,7 @@ class ReplicaFetcher:
 
     async def _fetch(self) -> None:
         touched = self._look_at_touched()
-        wanted = self._wanted
-        if not wanted:
+        if not self._wanted:
             self._touched = touched  # the leader still has partitions to forget
             await self._sleep(self._wait_ms(self._config.replica_fetch_backoff_ms))
             return
@@ -276,21 +275,23 @@ class ReplicaFetcher:
                 most_ms = min(most_ms, max(0, follower.retry_at_ms - now_ms))
         return most_ms
 
-    async def _take(self, answered: Iterable[tuple[TopicPartition, PartitionData]]) -> None:
+    async def _take(self, answered: Iterable[Answer]) -> None:
         self._turn_began_ms = self._runtime.clock.monotonic_ms()
-        for topic_partition, data in answered:
+        for topic_partition, asked, data in answered:
             follower = self.followers.get(topic_partition)
-            asked = self._wanted.get(topic_partition)
             self._touched[topic_partition] = None
             if (
                 follower is None
-                or asked is None
                 or not follower.is_current
                 or follower.log.topic_id != asked.topic_id
                 or follower.leader_epoch != asked.leader_epoch
-                or follower.log.log_end_offset != asked.fetch_offset
+                or follower.log.log_end_offset < asked.fetch_offset
             ):
                 continue
+            if follower.log.log_end_offset > asked.fetch_offset:  # these records have come before
+                if data.error_code or data.diverging_epoch is not None:
+                    continue
+                data.records = None
             try:
                 await self._take_partition(follower, data)
             except KafkaError as error:

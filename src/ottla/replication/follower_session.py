@@ -34,6 +34,8 @@ class PartitionFetchState(NamedTuple):
     max_bytes: int
 
 
+Wanted = dict[TopicPartition, PartitionFetchState]
+Answer = tuple[TopicPartition, PartitionFetchState, PartitionData]
 NAMED_AT_ONCE = 5_000
 """Partitions in one request; with a topic for each they are fifteen thousand elements."""
 
@@ -47,7 +49,7 @@ class FollowerSession:
     """
 
     def __init__(self) -> None:
-        self.known: dict[TopicPartition, PartitionFetchState] = {}
+        self.known: Wanted = {}
         self.names: dict[UUID, str] = {}
         self._id = NO_SESSION
         self._epoch = FIRST_EPOCH
@@ -88,11 +90,10 @@ class FollowerSession:
         changed, left = news[:NAMED_AT_ONCE], news[NAMED_AT_ONCE:]
         gone = {tp: known.pop(tp) for tp in looked_at if tp in known and tp not in wanted}
         if version > LAST_VERSION_WITH_NAMES:
-            gone.update(
-                (tp, known[tp])
-                for tp in changed
-                if tp in known and known[tp].topic_id != wanted[tp].topic_id
-            )
+            old = [
+                tp for tp in changed if tp in known and known[tp].topic_id != wanted[tp].topic_id
+            ]
+            gone.update((tp, known[tp]) for tp in old)
         known.update((tp, wanted[tp]) for tp in changed)
         request.topics = _grouped(wanted, changed)
         self.names.update((topic.topic_id, topic.topic) for topic in request.topics)
@@ -100,8 +101,8 @@ class FollowerSession:
             request.forgotten_topics_data = _forgotten(gone)
         return left
 
-    def accept(self, response: FetchResponse) -> list[tuple[TopicPartition, PartitionData]]:
-        """The leader's answers by partition; KafkaError where the session cannot continue.
+    def accept(self, response: FetchResponse) -> list[Answer]:
+        """The leader's answers, each to its last question; KafkaError where that is over.
 
         A leader that names partitions nobody asked for, or that it was to forget, would answer with
         that at once, again and again.
@@ -110,7 +111,7 @@ class FollowerSession:
             if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self._id = NO_SESSION
             raise KafkaError.of(response.error_code, f"fetch session {self._id}")
-        answered: list[tuple[TopicPartition, PartitionData]] = []
+        answered: list[Answer] = []
         for topic in response.responses:
             name = topic.topic or self.names.get(topic.topic_id, "")
             for data in topic.partitions:
@@ -122,7 +123,7 @@ class FollowerSession:
                         f"fetch session {self._id} answers for partition {data.partition_index} "
                         f"of topic {name or topic.topic_id}, which it was not asked for",
                     )
-                answered.append((topic_partition, data))
+                answered.append((topic_partition, asked, data))
         self._id = response.session_id
         if self._id == NO_SESSION:
             self._named_count += len(self.known)

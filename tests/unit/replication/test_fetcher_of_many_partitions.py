@@ -11,10 +11,13 @@ from replica_world import LAG_MS, ReplicaWorld
 from ottla.errors import ErrorCode
 from ottla.log.offset_checkpoint import OffsetCheckpoint
 from ottla.protocol.api_keys import ApiKey
+from ottla.record.batch_builder import build_batch
 from ottla.replication import fetcher, follower_session
-from ottla.replication.append_results import ACKS_LEADER, PartitionAppendResult
+from ottla.replication.append_results import ACKS_ALL, ACKS_LEADER, PartitionAppendResult
 from ottla.replication.delayed_produce import DelayedProduce
+from ottla.replication.fetcher import ReplicaFetcher
 from ottla.replication.follower_partition import FollowerPartition
+from ottla.replication.follower_session import FollowerSession
 from ottla.replication.partition import Partition
 from ottla.replication.replica_requests import NOTE_AS_CAUGHT_UP_MS
 from ottla.server.fetch_session import FetchSessionCache
@@ -72,6 +75,10 @@ def recovery_points(monkeypatch):
 
     monkeypatch.setattr(OffsetCheckpoint, "write", written)
     return paths
+
+
+def batch(value):
+    return build_batch([(1_000, None, value, ())])
 
 
 def elect_all(world, leader):
@@ -132,6 +139,39 @@ def test_followers_of_more_partitions_than_a_request_may_name_copy_all(
         assert world.brokers[3].log(PARTITIONS[-1]).log_end_offset == 2
     finally:
         world.close()
+
+
+@pytest.mark.parametrize("named", [2, 7, COUNT - 1, COUNT])
+def test_answer_counts_for_what_was_last_asked(world, monkeypatch, core_source, named):
+    """With news of more partitions than a request names, the leader sends those of the others once
+    more, from where they were: the follower took these for damaged ones, and its copy paused.
+    """
+    for module in (fetcher, follower_session):
+        monkeypatch.setattr(module, "NAMED_AT_ONCE", named)
+    refused = []
+    monkeypatch.setattr(
+        ReplicaFetcher, "_delay", lambda self, followers, reason: refused.append(reason)
+    )
+    rounds, fill = list(range(20)), FollowerSession.fill
+
+    def append_to_all():
+        batches = {each: memoryview(bytearray(batch(b"x"))) for each in PARTITIONS}
+        world.brokers[1].manager.append_records(5_000, ACKS_ALL, batches, lambda results: None)
+
+    def fill_while_others_write(self, *arguments):
+        left = fill(self, *arguments)
+        if rounds:
+            rounds.pop()
+            append_to_all()
+        return left
+
+    monkeypatch.setattr(FollowerSession, "fill", fill_while_others_write)
+    append_to_all()
+    world.advance(10_000)
+    for broker_id in (2, 3):
+        logs = [world.brokers[broker_id].log(each) for each in PARTITIONS]
+        assert {(log.log_end_offset, log.high_watermark) for log in logs} == {(21, 21)}
+    assert refused == []
 
 
 def test_followers_hear_of_a_high_watermark_that_rises_alone(world):

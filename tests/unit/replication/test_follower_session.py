@@ -120,7 +120,21 @@ def test_answer_without_a_session_is_taken():
 
     answered = session.accept(answer(0, 0, 1))
 
-    assert [topic_partition for topic_partition, _ in answered] == [T0, T1]
+    assert [topic_partition for topic_partition, _, _ in answered] == [T0, T1]
+
+
+def test_answer_comes_with_what_was_last_asked(monkeypatch):
+    """Not with what is wanted, where a request had no room for that."""
+    monkeypatch.setattr(follower_session, "NAMED_AT_ONCE", 2)
+    session = FollowerSession()
+    ask(session, {T0: wanted(), T1: wanted()})
+    session.accept(answer(7, 0, 1))
+    monkeypatch.setattr(follower_session, "NAMED_AT_ONCE", 1)
+    ask(session, {T0: wanted(5), T1: wanted(5)})
+
+    asked = [each for _, each, _ in session.accept(answer(7, 0, 1))]
+
+    assert asked == [wanted(5), wanted()]
 
 
 @pytest.mark.parametrize("stray", [{"topic_id": NEW_ID}, {"partition": 1}])
