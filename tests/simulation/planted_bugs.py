@@ -15,7 +15,10 @@ from ottla.clients.consumer.position_validator import PositionValidator
 from ottla.controller.controller import Controller
 from ottla.controller.fenced_registry import FencedRegistry
 from ottla.controller.stored_states import StoredStates
+from ottla.coordinator.group.consumer import classic_members
+from ottla.coordinator.group.consumer.classic_members import ClassicMembers
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
+from ottla.coordinator.group.consumer.consumer_rebalancer import ConsumerRebalancer
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.offsets import CommittedOffset, GroupOffsets
 from ottla.coordinator.transaction.marker_sender import MarkerSender, TxnMarker
@@ -51,6 +54,7 @@ from ottla.structs import INTERNAL_TOPICS, NO_OFFSET, NO_TIMESTAMP, NO_UUID, Top
 from ottla.testing.simulation import append_story, copy_story, story
 from ottla.testing.simulation.append_story import AppendStory
 from ottla.testing.simulation.copy_story import CopyStory
+from ottla.testing.simulation.crowd_story import CrowdStory
 from ottla.testing.simulation.group_story import GroupStory
 from ottla.testing.simulation.guarded_story import GuardedStory
 from ottla.testing.simulation.lives_story import LivesStory
@@ -398,6 +402,40 @@ def unclean_elections_are_not_told(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Controller, "unclean_elections", property(lambda self: 0))
 
 
+# Each leaves out a second look behind a pause of work that is done in slices.
+
+
+def protocols_are_compared_before_a_pause_only(patch: pytest.MonkeyPatch) -> None:
+    """Two classic members come at once that have no protocol in common, and both are let in."""
+    check, compared = classic_members.check_protocols, set()
+
+    def check_once(group, attempt):
+        if attempt not in compared:
+            compared.add(attempt)
+            check(group, attempt)
+
+    patch.setattr(classic_members, "check_protocols", check_once)
+
+
+def room_is_looked_for_before_a_pause_only(patch: pytest.MonkeyPatch) -> None:
+    """More members come at once than a group may have."""
+    find, found = ClassicMembers._find_place, set()
+
+    def find_once(self, group, attempt):
+        if attempt not in found:
+            found.add(attempt)
+            return find(self, group, attempt)
+        classic_members.check_protocols(group, attempt)
+        return classic_members.find_rejoining(group, attempt)
+
+    patch.setattr(ClassicMembers, "_find_place", find_once)
+
+
+def changes_before_a_pause_are_stored_behind_those_in_it(patch: pytest.MonkeyPatch) -> None:
+    """The log has the older state of a group last."""
+    patch.setattr(ConsumerRebalancer, "_store_so_far", lambda self, changes: None)
+
+
 PLANTS: dict[Plant, type[Story]] = {
     truncate_to_the_high_watermark: Story,
     acknowledge_before_the_in_sync_replicas_have_it: Story,
@@ -431,6 +469,9 @@ PLANTS: dict[Plant, type[Story]] = {
     offsets_outlive_their_topic: LivesStory,
     topic_is_known_by_its_name: LivesStory,
     unclean_elections_are_not_told: UncleanStory,
+    protocols_are_compared_before_a_pause_only: CrowdStory,
+    room_is_looked_for_before_a_pause_only: CrowdStory,
+    changes_before_a_pause_are_stored_behind_those_in_it: CrowdStory,
 }
 """Each bug, and the kind of story that would show it."""
 
@@ -454,7 +495,7 @@ SHOWN_BY: dict[Plant, int] = {
     new_leader_tells_an_old_end: 81,
     disk_errors_are_passed_over: 30,
     sequences_do_not_wrap: 3,
-    refused_commits_count: 14,
+    refused_commits_count: 34,
     refused_states_of_transactions_count: 20,
     compaction_forgets_keys: 68,
     marker_is_left_out: 8,
@@ -467,6 +508,9 @@ SHOWN_BY: dict[Plant, int] = {
     offsets_outlive_their_topic: 42,
     topic_is_known_by_its_name: 42,
     unclean_elections_are_not_told: 15,
+    protocols_are_compared_before_a_pause_only: 6,
+    room_is_looked_for_before_a_pause_only: 6,
+    changes_before_a_pause_are_stored_behind_those_in_it: 54,
 }
 """A seed that has shown the bug, with which the search for it begins. Whatever changes how a world
 goes may take the bug away from it: then the others are searched, from the first one on."""

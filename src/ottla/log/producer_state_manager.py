@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
 
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
 from ottla.log.log_files import SNAPSHOT_SUFFIX, parse_segment_name, segment_path
@@ -59,7 +58,7 @@ from ottla.structs import NO_OFFSET, NO_SEQUENCE, TopicPartition, Value
 logger = logging.getLogger(__name__)
 
 
-EXPIRED_AT_ONCE: Final = 5_000
+EXPIRED_AT_ONCE = 5_000
 
 
 class Verification(Value):

@@ -13,13 +13,13 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
 from struct import Struct
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from ottla.log.index_file import CorruptIndexError, IndexFile
 from ottla.runtime.scheduler import Work
 from ottla.structs import NO_TIMESTAMP, NamedTuple
 
-ENTRIES_IN_A_SLICE: Final = 10_000
+ENTRIES_IN_A_SLICE = 10_000
 
 
 class TimestampOffset(NamedTuple):

@@ -60,7 +60,7 @@ class FunctionSource:
     def begin_slices(self) -> None:
         """Make the function a generator, which pauses where `maybe_pause` says."""
         self.in_slices = True
-        self.line(f"turn = {SLICE_ELEMENTS}")
+        self.line(f"turn = {self.constant('sizes', globals())}['SLICE_ELEMENTS']")
         with self.block("if turn < 0"):
             self.line("yield")
 
@@ -69,7 +69,7 @@ class FunctionSource:
         if self.in_slices:
             self.line("turn -= 1")
             with self.block("if turn < 0"):
-                self.line(f"turn = {SLICE_ELEMENTS}")
+                self.line("turn = sizes['SLICE_ELEMENTS']")
                 self.line("yield")
 
     def constant(self, name: str, value: object) -> str:

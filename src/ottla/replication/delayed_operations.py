@@ -8,14 +8,13 @@ carries all that arrived, and no handler runs inside another.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from ottla.runtime import DelayedOperationPurgatory, Scheduler
 from ottla.structs import TopicPartition
 
 Purgatory = DelayedOperationPurgatory[TopicPartition]
 
-ENTRIES_AT_ONCE: Final = 4000
+ENTRIES_AT_ONCE = 4000
 """Fetches that wait are tried until they have named so many partitions; the others come next."""
 
 

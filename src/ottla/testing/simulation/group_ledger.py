@@ -14,7 +14,7 @@ from ottla.clients.consumer.subscription_state import (
 )
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.client_config import CONSUMER_PROTOCOL, ConsumerConfig
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.timing import Deadline
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.workload import POLL_MS, SimulatedClient
@@ -80,6 +80,7 @@ class GroupLedger:
                 shared
                 and other is not member
                 and other.process.is_alive
+                and other.membership.member_id != own.member_id
                 and other.membership.generation == own.generation
                 and other.membership.member_id not in self._former_members
                 and not self._has_begun_anew()
@@ -155,14 +156,26 @@ def group_settings(protocol: str) -> dict[str, object]:
     }
 
 
+def identity(membership: GroupMembership) -> GroupMembership:
+    """The membership by which owners are told apart: an instance is itself under each id."""
+    return membership._replace(member_id=membership.instance_id or membership.member_id)
+
+
 class GroupReader(SimulatedClient):
     """One process of a member; requests to it wait until it has committed its current records."""
 
     def __init__(
-        self, cluster: SimulatedCluster, name: str, ledger: GroupLedger, topic: str, protocol: str
+        self,
+        cluster: SimulatedCluster,
+        name: str,
+        ledger: GroupLedger,
+        topic: str,
+        protocol: str,
+        **settings: object,
     ) -> None:
         super().__init__(cluster, name, ledger.history)
-        self.topic = topic
+        self.topics: tuple[str, ...] = (topic,)
+        """It subscribes to these when it next polls."""
         self._ledger = ledger
         ledger.note_joined(self)
         self.owned: set[TopicPartition] = set()
@@ -178,21 +191,27 @@ class GroupReader(SimulatedClient):
                 "max.poll.interval.ms": 20_000,
                 "request.timeout.ms": 5_000,
                 **group_settings(protocol),
+                **{name.replace("_", "."): value for name, value in settings.items()},
             }
         )
         self.core = ConsumerCore(self.process.runtime, config)
 
     async def run(self) -> None:
-        self.core.subscribe([self.topic], RebalanceListener())
+        subscribed: tuple[str, ...] = ()
         while not self.is_told_to_stop:
             try:
+                if self.topics != subscribed:
+                    subscribed = self.topics
+                    self.core.subscribe(subscribed, RebalanceListener())
                 outcome = await self.core.poll(Deadline(self.process.clock, POLL_MS))
                 if not isinstance(outcome, list):
                     self._note_event(outcome)
                     self.core.acknowledge()
                 elif outcome:
                     await self._work(outcome)
-            except KafkaError:
+            except KafkaError as error:
+                if error.error is ErrorCode.FENCED_INSTANCE_ID:
+                    break  # another process is this instance now
                 await self.pause(RESTART_MS)  # the next poll joins again, if necessary
         self.owned.clear()
         await self.core.close(Deadline(self.process.clock, CLOSE_TIMEOUT_MS))
@@ -202,7 +221,7 @@ class GroupReader(SimulatedClient):
     def membership(self) -> GroupMembership:
         """Its member id, and the generation that it is in."""
         assert self.core.coordinator is not None
-        return self.core.coordinator.member.membership
+        return identity(self.core.coordinator.member.membership)
 
     def _note_event(self, event: RebalanceEvent) -> None:
         if event.kind is RebalanceKind.ASSIGNED:
@@ -212,7 +231,7 @@ class GroupReader(SimulatedClient):
             self.owned.difference_update(event.partitions)
 
     async def _work(self, records: list[ConsumerRecord]) -> None:
-        membership = self.core.group_metadata().membership
+        membership = identity(self.core.group_metadata().membership)
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         for record in records:
             partition = TopicPartition(record.topic, record.partition)

@@ -10,62 +10,32 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from pkgutil import walk_packages
+from types import ModuleType
 from typing import Final
 
-from ottla.controller import (
-    active_controller,
-    broker_changes,
-    broker_request_batch,
-    controller_context,
-    isr_changes,
-    leader_balance,
-    partition_state_machine,
-    replica_state_machine,
-    topic_changes,
-)
-from ottla.coordinator import coordinator_partitions
-from ottla.coordinator.group import (
-    deletion,
-    group_coordinator,
-    group_records,
-    member_answers,
-    member_requests,
-    partition_loader,
-    rebalancer,
-    topic_drops,
-)
-from ottla.coordinator.group.consumer import (
-    assignors,
-    cluster_topics,
-    consumer_group_records,
-    consumer_rebalancer,
-    group_migration,
-    target_assignment,
-    topic_matches,
-)
-from ottla.coordinator.transaction import (
-    marker_sender,
-    transaction_loader,
-    transaction_partitions,
-    transaction_state_manager,
-)
-from ottla.protocol import message
-from ottla.runtime import scheduler
-from ottla.server import controller_orders, order_messages, slicing
+from ottla import controller, coordinator, log, replication, runtime, server
+from ottla.protocol import codegen, message
 
-MODULES: Final = (
-    *(active_controller, broker_changes, broker_request_batch, controller_context, isr_changes),
-    *(leader_balance, partition_state_machine, replica_state_machine, topic_changes),
-    *(coordinator_partitions, deletion, group_coordinator, group_records, member_answers),
-    *(member_requests, partition_loader, rebalancer, topic_drops, assignors, cluster_topics),
-    *(consumer_group_records, consumer_rebalancer, group_migration, target_assignment),
-    *(topic_matches, marker_sender, transaction_loader, transaction_partitions),
-    *(transaction_state_manager, message, scheduler, controller_orders, order_messages, slicing),
-)
+ROOMS: Final = (controller, coordinator, log, replication, runtime, server)
+"""The rooms of the broker in which others may run in the middle of something."""
 NAMES: Final = re.compile(
     r"\w+_(IN_A_SLICE|IN_A_STEP|IN_A_REQUEST|AT_ONCE|PER_STEP|PER_BATCH)"
-    r"|SLICE_STEPS|MANY_PARTITIONS|LONG_VALUE_BYTES"
+    r"|SLICE_\w+|MANY_PARTITIONS|LONG_VALUE_BYTES"
 )
+
+
+def sizing_modules() -> Iterator[ModuleType]:
+    """The modules of these rooms that have, or import, the size of a slice, by its name."""
+    for room in ROOMS:
+        for each in walk_packages(room.__path__, f"{room.__name__}."):
+            module = import_module(each.name)
+            if any(map(NAMES.fullmatch, vars(module))):
+                yield module
+
+
+MODULES: Final = (codegen, message, *sizing_modules())
 SMALL: Final = 2
 
 

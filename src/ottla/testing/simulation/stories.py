@@ -9,6 +9,7 @@ from typing import Final
 
 from ottla.testing.simulation.append_story import AppendStory
 from ottla.testing.simulation.copy_story import CopyStory
+from ottla.testing.simulation.crowd_story import CrowdStory
 from ottla.testing.simulation.group_story import GroupStory
 from ottla.testing.simulation.guarded_story import GuardedStory
 from ottla.testing.simulation.lives_story import LivesStory
@@ -23,12 +24,12 @@ _OTHERS: Final = (
     PipelineStory,
     CopyStory,
     OperationsStory,
-    GroupStory,
+    CrowdStory,
     PowerStory,
 )
 KINDS: Final[tuple[type[Story], ...]] = (
     *(CopyStory, Story, *_OTHERS),
-    *(AppendStory, GuardedStory, LivesStory, *_OTHERS[1:-1], UncleanStory),
+    *(AppendStory, GuardedStory, LivesStory, *_OTHERS[1:-2], GroupStory, UncleanStory),
 )
 """A seed runs the story at its index modulo their number."""
 

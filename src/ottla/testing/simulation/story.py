@@ -31,7 +31,7 @@ from ottla.testing.simulation.nemesis import Nemesis
 from ottla.testing.simulation.replay import check_coordinators
 from ottla.testing.simulation.small_slices import small_slices
 from ottla.testing.simulation.workload import EndReader, Reader, SimulatedClient, TopicMaker, Writer
-from ottla.testing.simulation.world import World
+from ottla.testing.simulation.world import Turns, World
 from ottla.testing.virtual_loop import TimelessError
 
 TOPIC: Final = "story"
@@ -76,6 +76,9 @@ class Story:
     may_flush_each_batch: ClassVar[bool] = True
     may_retain: ClassVar[bool] = False
     """Whether records may go for the size of their log: no client counts on all of them."""
+    always_pauses: ClassVar[bool] = False
+    """Whether work in slices pauses in each world, not only in some."""
+    trouble_ms: ClassVar[int] = TROUBLE_MS
     settings: ClassVar[Mapping[str, str | int]] = {}
 
     def __init__(self, seed: int) -> None:
@@ -83,8 +86,10 @@ class Story:
         # Without a flush per batch, a cluster that loses power may lose records: no violation.
         flushes = self.may_flush_each_batch and self.world.random.random() < 0.5
         self.conditions = Conditions.drawn(seed, self.may_retain)
+        if self.always_pauses:
+            self.conditions = self.conditions._replace(has_small_slices=True)
         if self.conditions.has_small_slices:
-            self.world.turns = random.Random(f"turns {seed}")
+            self.world.turns = Turns(random.Random(f"turns {seed}"))
         settings = {**self.conditions.settings, **self.settings}
         if flushes:
             settings["log.flush.interval.messages"] = 1
@@ -133,7 +138,7 @@ class Story:
         self._begin()
         if not self.history.violations:
             self.nemesis.start()
-            self.world.run_until(lambda: bool(self.history.violations), TROUBLE_MS)
+            self.world.run_until(lambda: bool(self.history.violations), self.trouble_ms)
         if not self.history.violations:
             self.nemesis.stop()
             self._end()

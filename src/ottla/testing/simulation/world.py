@@ -25,10 +25,23 @@ from ottla.testing.virtual_loop import MAX_STEPS_WITHOUT_TIME, MockClock
 T = TypeVar("T")
 
 MAX_JOB_MS = 20
-SHARE_OF_LONG_TURNS: Final = 0.1
-MAX_TURN_MS: Final = 3
 CLOSING_ROUNDS: Final = 20
 CLOSING_ROUND_MS: Final = 60_000
+
+
+class Turns:
+    """How long turns of the loops of processes take: a share of them up to so many milliseconds."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._random = chance
+        self.share = 0.1
+        self.max_ms = 3
+
+    def next_ms(self) -> int:
+        """The time of the next turn; most take none."""
+        if self._random.random() >= self.share:
+            return 0
+        return self._random.randint(1, self.max_ms)
 
 
 class World:
@@ -48,8 +61,8 @@ class World:
         self.network = SimulatedNetwork(self.clock, self.loop, self.random)
         self.processes: list[SimulatedProcess] = []
         self.step_count = 0
-        self.turns: random.Random | None = None
-        """Says how long turns of the loops of processes take; without it, no time."""
+        self.turns: Turns | None = None
+        """How long turns of the loops of processes take; without it, no time."""
         self.after_step: Callable[[], object] = lambda: None
 
     def add(self, process: SimulatedProcess) -> None:
@@ -150,7 +163,7 @@ class ProcessLoop(AgendaLoop):
 
     def __init__(self, clock: MockClock, agenda: Agenda) -> None:
         super().__init__(clock, agenda)
-        self.turns: random.Random | None = None
+        self.turns: Turns | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def create_task(
@@ -177,8 +190,9 @@ class ProcessLoop(AgendaLoop):
                     handle._run()
             if not self._ready:
                 return
-            if self.turns.random() < SHARE_OF_LONG_TURNS:
-                self.add_timer(self.turns.randint(1, MAX_TURN_MS), lambda: None)
+            turn_ms = self.turns.next_ms()
+            if turn_ms:
+                self.add_timer(turn_ms, lambda: None)
                 return
 
     @property

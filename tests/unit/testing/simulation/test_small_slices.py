@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import random
-from importlib import import_module
+import re
+from importlib.util import find_spec
+from pathlib import Path
 from pkgutil import walk_packages
 
 import pytest
 
-from ottla import controller, coordinator
 from ottla.coordinator.coordinator_partitions import StepwiseLoader
 from ottla.testing.simulation.conditions import Conditions
-from ottla.testing.simulation.small_slices import MODULES, NAMES, SMALL, small_slices
-from ottla.testing.simulation.world import SimulatedProcess, World
+from ottla.testing.simulation.small_slices import MODULES, NAMES, ROOMS, SMALL, small_slices
+from ottla.testing.simulation.world import SimulatedProcess, Turns, World
 
 
 def sizes():
@@ -32,18 +34,52 @@ def test_slices_are_small_only_meanwhile():
     with small_slices():
         assert set(sizes().values()) == {SMALL}
     assert sizes() == before
-    assert min(before.values()) > 10 * SMALL
+    assert min(before.values()) > 5 * SMALL
 
 
-@pytest.mark.parametrize("room", [controller, coordinator])
-def test_no_module_of_a_room_is_left_out(room):
-    """Names that a module imports are its own."""
-    found = {
-        each.name
-        for each in walk_packages(room.__path__, f"{room.__name__}.")
-        if any(map(NAMES.fullmatch, vars(import_module(each.name))))
-    }
-    assert found <= {module.__name__ for module in MODULES}
+SIZELESS = {
+    "ottla.coordinator.group.consumer.classic_subscription",
+    "ottla.coordinator.group.consumer.consumer_group_coordinator",
+    "ottla.coordinator.group.consumer.stored_consumer_group",
+    "ottla.coordinator.group.group_metadata_manager",
+    "ottla.log.log_truncation",
+    "ottla.log.readable_log",
+}
+"""Modules that pause wherever others have to come between, or where another one says."""
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.__name__)
+def test_no_module_that_pauses_is_left_out(room):
+    """A bare `yield` is a pause; the size of a slice has a name by which it is found."""
+    found = set()
+    for each in walk_packages(room.__path__, f"{room.__name__}."):
+        tree = ast.parse(Path(find_spec(each.name).origin).with_suffix(".py").read_text("utf-8"))
+        if any(map(is_pause, ast.walk(tree))):
+            found.add(each.name)
+    assert found <= SIZELESS | {module.__name__ for module in MODULES}
+
+
+def is_pause(node):
+    """Whether work pauses here, by itself or between the slices of something."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield):
+        return node.value.value is None
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("over", "parts")
+    )
+
+
+def test_sizes_in_compiled_modules_are_read_where_they_count():
+    """What is Final is written into compiled code: a seed would be another one there."""
+    root = Path(__file__).parents[4]
+    compiled = (root / "release" / "core.txt").read_text(encoding="utf-8").split()
+    for module in MODULES:
+        path = f"{module.__name__.replace('.', '/')}.py"
+        if path in compiled:
+            source = (root / "src" / path).read_text(encoding="utf-8")
+            names = re.findall(r"^(\w+): Final\b", source, re.MULTILINE)
+            assert not list(filter(NAMES.fullmatch, names)), path
 
 
 def test_part_of_the_seeds_has_them():
@@ -84,7 +120,7 @@ class Record:
 def turns(seed, is_slow):
     """The time at each turn of work of 300 turns in a process, and at what another one does."""
     world = World(seed)
-    world.turns = random.Random(seed) if is_slow else None
+    world.turns = Turns(random.Random(seed)) if is_slow else None
     process, other = (SimulatedProcess(world, name) for name in ("a", "b"))
     seen = []
 
@@ -113,7 +149,7 @@ def test_others_come_between_two_turns_that_take_time(seed):
 def test_process_that_is_killed_between_two_turns_does_no_more():
     """Its work is cut off there."""
     world = World(1)
-    world.turns = random.Random(1)
+    world.turns = Turns(random.Random(1))
     process = SimulatedProcess(world, "a")
     seen = []
 
