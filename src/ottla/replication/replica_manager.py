@@ -162,8 +162,7 @@ class ReplicaManager:
 
     def _on_progress(self, topic_partition: TopicPartition) -> None:
         """A high watermark has risen, on this leader or by an answer to this follower."""
-        partition = self.partitions.get(topic_partition)
-        if partition is not None:
+        if (partition := self.partitions.get(topic_partition)) is not None:
             partition.wake_followers()
         self.delayed.note_progress(topic_partition)
 
@@ -219,7 +218,9 @@ class ReplicaManager:
             self._acknowledge(timeout_ms, required_acks, results, respond, wait_for)
             return
 
-        def on_validated(tp: TopicPartition, batch: Validated) -> None:
+        def on_validated(tp: TopicPartition, led: Partition, batch: Validated) -> None:
+            if self.partitions.get(tp, led) is not led:  # another topic of the name
+                batch = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{tp} was made again")
             results[tp] = self._append(tp, batch, required_acks, origin)
             self._refusals.log()
             del large[tp]
@@ -227,9 +228,8 @@ class ReplicaManager:
                 self._acknowledge(timeout_ms, required_acks, results, respond, wait_for)
             self.complete_delayed()  # the turn of the request is over
 
-        self._large_batches.submit(
-            [Waiting(each, partial(on_validated, tp)) for tp, each in large.items()]
-        )
+        todo = [Waiting(large[tp], partial(on_validated, tp, self.partitions[tp])) for tp in large]
+        self._large_batches.submit(todo)
 
     def _acknowledge(
         self, timeout_ms: int, acks: int, results: AppendResults, respond: Respond, hold: Hold
@@ -430,6 +430,7 @@ class ReplicaManager:
             # The older topic was deleted while the controller could not reach this broker.
             self.fetchers.remove(topic_partition)
             self._drop(topic_partition)
+            self.delayed.check((topic_partition,))  # the new one acknowledges none of its batches
             partition = self._create(state)
         known = partition.leader_epoch, partition.version
         if state.leader_epoch < known[0]:
@@ -479,8 +480,7 @@ class ReplicaManager:
             self.fetchers.add(partition, leader, self._cluster)
 
     def _drop(self, topic_partition: TopicPartition) -> None:
-        partition = self.partitions.pop(topic_partition, None)
-        if partition is not None:
+        if (partition := self.partitions.pop(topic_partition, None)) is not None:
             partition.wake_followers()
             self.stats.leave(topic_partition.topic)
 
@@ -563,8 +563,7 @@ def refused(
     A producer's retries come behind other batches that it has sent already; these are refused in
     turn, and no reason to wait for longer.
     """
-    partition = partitions.get(topic_partition)
-    if partition is not None:
+    if (partition := partitions.get(topic_partition)) is not None:
         is_first = error.retriable and not isinstance(error, OvertakingBatchError)
         if is_first and partition.leadership is not None:
             partition.leadership.note_refusal()

@@ -77,10 +77,16 @@ class ProduceWorld:
         transactional = TransactionalProduce(self.manager, None)
         self.handler = ProduceHandler(self.manager, transactional, None, self.names.get)
 
-    def lead(self, leader: int = BROKER, epoch: int = 1) -> None:
+    def lead(
+        self,
+        leader: int = BROKER,
+        epoch: int = 1,
+        topic_id: UUID = TOPIC_ID,
+        isr: tuple[int, ...] = (BROKER,),
+    ) -> None:
         """Have a broker lead the partition."""
-        state = LeaderAndIsr(leader, epoch, (BROKER,))
-        partition = PartitionState(PARTITION, TOPIC_ID, epoch, state, (BROKER,))
+        state = LeaderAndIsr(leader, epoch, isr)
+        partition = PartitionState(PARTITION, topic_id, epoch, state, isr)
         self.manager.become_leader_or_follower([partition], {})
 
     def begin(self, records: bytes, version: int = 9, acks: int = 1) -> list:

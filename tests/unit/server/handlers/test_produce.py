@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import gc
 import struct
+from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 from crc32c import crc32c
 from handmade import sealed
 from hostile_batches import INT32, INT64, ONE, hostile_batches, hostile_varints
 from message_sets import message, wrapper
-from produce_world import NOW_MS, ProduceWorld
+from produce_world import BROKER, NOW_MS, PARTITION, ProduceWorld
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log import log_validator
 from ottla.log.log_validator import LargeBatchError
+from ottla.protocol.produce import FIRST_VERSION_WITH_IDS
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.record import encode_varint
 from ottla.replication.delayed_produce import DelayedProduce
+from ottla.structs import StopReplicaPartition
 
 REFUSALS = (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
+SMALL = build_batch([(NOW_MS, b"k", b"v", ())])
 LARGE = {"max_message_bytes": 200_000_000, "segment_bytes": 1_000_000_000}
 
 
@@ -183,6 +188,55 @@ def test_leader_that_changes_while_a_large_batch_is_looked_through_refuses_it(la
 
     assert [answer.error_code for answer in answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert large_world.end_offset == 0
+
+
+def delete(world):
+    world.manager.stop_replica([StopReplicaPartition(PARTITION, leader_epoch=1, delete=True)])
+
+
+def test_large_batch_is_not_written_when_its_topic_is_deleted_meanwhile(large_world):
+    """There is no partition to write to."""
+    answers = large_world.begin(large_batch())
+    delete(large_world)
+    large_world.runtime.scheduler.run_ready()
+
+    assert [answer.error_code for answer in answers] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["deleted", "replaced"])
+@pytest.mark.parametrize("version", [2, 9, FIRST_VERSION_WITH_IDS])
+def test_large_batch_goes_to_no_other_topic_of_the_name(large_world, version, is_told):
+    """It was looked through by the rules of the topic that was deleted, and sent to its id."""
+    large_world.handler.leaders = SimpleNamespace(find=lambda *_: None)
+    messages = message(0, b"k", b"v" * 2_000_000)
+    answers = large_world.begin(messages if version == 2 else large_batch(), version)
+    assert answers == []
+    if is_told:
+        delete(large_world)
+    large_world.lead(topic_id=UUID(int=6))
+    large_world.runtime.scheduler.run_ready()
+
+    assert [answer.error_code for answer in answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert large_world.end_offset == 0
+    assert large_world.error(SMALL) is ErrorCode.NONE  # to its name, as old clients do
+
+
+@pytest.mark.parametrize("version", [9, FIRST_VERSION_WITH_IDS])
+@pytest.mark.parametrize("is_told", [True, False], ids=["deleted", "replaced"])
+def test_records_of_a_deleted_topic_are_not_acknowledged_by_another_of_the_name(version, is_told):
+    """A batch that waited for a replica counted as safe once the new log was as long."""
+    world = ProduceWorld()
+    world.lead(epoch=2, isr=(BROKER, 9))
+    answers = world.begin(SMALL, version, acks=-1)
+    assert answers == []
+    if is_told:
+        delete(world)
+    world.lead(topic_id=UUID(int=6))
+    world.topic_id = UUID(int=6)
+    world.names[world.topic_id] = PARTITION.topic
+    assert world.error(SMALL, version) is ErrorCode.NONE
+
+    assert [answer.error_code for answer in answers] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 @pytest.mark.parametrize("size", [10, 20_000], ids=["small", "large"])
