@@ -178,7 +178,7 @@ class Fetcher:
         self._decoded_bytes = 0
         paused: list[CompletedFetch] = []
         try:
-            while self._completed and len(found) < limit and self._has_room_for_bytes:
+            while self._completed and len(found) < limit and (not found or self._has_bytes_left):
                 fetch = self._completed[0]
                 if not self._subscriptions.is_current(fetch.state, fetch.generation):
                     self._completed.popleft()
@@ -197,7 +197,7 @@ class Fetcher:
         return found, has_room
 
     @property
-    def _has_room_for_bytes(self) -> bool:
+    def _has_bytes_left(self) -> bool:
         return self._decoded_bytes <= self._config.fetch_max_bytes
 
     def given_back(self) -> list[tuple[TopicPartition, int]]:

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 from consumer_world import ConsumerWorld
+from crc32c import crc32c
 from mock_kafka import HANG_UP, Later, MockBroker, MockCluster
 
 from ottla.errors import ErrorCode, KafkaError
@@ -640,6 +641,28 @@ def test_poll_is_bounded_by_the_bytes_without_their_codecs(runtime, cluster, cod
     assert [len(values) for values in found] == counts
     assert [value[0] for values in found for value in values] == list("abcdef")
     assert world.values() == []
+
+
+@pytest.mark.parametrize("size", [1, 10, 1000])
+def test_batch_of_which_compaction_has_left_nothing_to_return_ends_no_poll(runtime, cluster, size):
+    """However large it was: the poll took nothing else, and waited for another answer."""
+    world = ConsumerWorld(runtime, cluster, fetch_max_bytes=10)
+    world.write("a" * size)
+    world.logs[0] = [with_last_offset(world.logs[0][0], 5)]
+    world.write("b", partition=1)
+    world.assign(0, 1)
+    world.call(world.core.seek, PARTITION, 3)
+    world.call(world.core.seek, TopicPartition("pages", 1), 0)
+    world.call(world.core.fetcher.send_fetches)
+    world.advance(10)
+
+    assert [record.value for record in world.call(world.core.collect)[0]] == [b"b"]
+
+
+def with_last_offset(batch: bytes, last: int) -> bytes:
+    """A batch that has lost its last records, and keeps their offsets."""
+    kept = batch[21:23] + last.to_bytes(4, "big") + batch[27:]
+    return batch[:17] + crc32c(kept).to_bytes(4, "big") + kept
 
 
 def test_records_of_one_batch_are_taken_in_portions_however_large_it_is(runtime, cluster):
