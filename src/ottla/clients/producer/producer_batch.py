@@ -22,6 +22,7 @@ from ottla.structs import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    NO_UUID,
     NamedTuple,
     TopicPartition,
 )
@@ -126,11 +127,13 @@ class ProducerBatch:
         "sender",
         "sequence",
         "size",
+        "topic_id",
         "topic_partition",
     )
 
     def __init__(self, topic_partition: TopicPartition, created_ms: int, reserved: int) -> None:
         self.topic_partition = topic_partition
+        self.topic_id = NO_UUID  # to which it was sent, where the client knows it
         self.created_ms = created_ms
         self.reserved = reserved  # bytes of buffer.memory
         self.records: list[NewRecord] = []

@@ -12,7 +12,7 @@ from uuid import UUID
 from ottla.clients.answers import left_out
 from ottla.clients.client_metrics import ProducerMetrics
 from ottla.clients.client_settings import retry_backoff
-from ottla.clients.metadata import Metadata
+from ottla.clients.metadata import Cluster, Metadata
 from ottla.clients.network_client import NetworkClient
 from ottla.clients.producer.producer_batch import BatchFormat, ProducerBatch
 from ottla.clients.producer.record_accumulator import PartitionQueue, RecordAccumulator
@@ -60,8 +60,6 @@ class SentBatch(Value, eq=False):
 
     queue: PartitionQueue
     batch: ProducerBatch
-    topic_id: UUID = NO_UUID
-    """The topic to which it was sent, where the client knows its id."""
 
 
 def by_partition(
@@ -107,6 +105,8 @@ class Sender:
         self._transactions: Transactions | None = None
         self._initialising = False
         self._in_flight: dict[int, int] = {}
+        self._unanswered: set[int] = set()  # brokers that got some without answers
+        self._outdated: Cluster | None = None  # the metadata by which one of them has hung up
         self._waiting: list[asyncio.Future[None]] = []
         self._backoff = retry_backoff(config, self._runtime)
         self._timer: Timer | None = None
@@ -249,9 +249,15 @@ class Sender:
         return by_leader
 
     def _send_ready(self, node_id: int, queues: list[PartitionQueue]) -> None:
+        if self._outdated is self._metadata.cluster:
+            return
         connection = self._client.ready_now(node_id, self.wakeup)
         if connection is None:
-            if self._client.connection(node_id).is_backing_off:
+            has_hung_up = node_id in self._unanswered
+            if has_hung_up:  # as it does not lead the partition, or the topic has another id now
+                self._unanswered.discard(node_id)
+                self._outdated = self._metadata.cluster
+            if has_hung_up or self._client.connection(node_id).is_backing_off:
                 self._metadata.request_update()
             return
         most = self._config.max_in_flight_requests_per_connection
@@ -279,7 +285,8 @@ class Sender:
         room = self._config.max_request_size
         for queue in queues:
             batch = queue.batches[0]
-            if self._manager is not None and not self._manager.may_send(batch):
+            topic_id = self._topic_id(batch)
+            if self._manager is not None and not self._manager.may_send(batch, topic_id):
                 continue
             if batch.size > room and sent_batches:
                 break
@@ -324,16 +331,17 @@ class Sender:
                 self.metrics.on_sent(batch)
             name, partition = batch.topic_partition
             if name not in topics:
-                topic_id = self._metadata.cluster.topic_id(name) or NO_UUID
-                topics[name] = TopicProduceData(name=name, topic_id=topic_id)
+                topics[name] = TopicProduceData(name=name, topic_id=self._topic_id(batch))
                 request.topic_data.append(topics[name])
-            sent.topic_id = topics[name].topic_id
+            batch.topic_id = topics[name].topic_id
             topics[name].partition_data.append(
                 PartitionProduceData(index=partition, records=batch.encoded)
             )
         try:
             version = connection.version_of(ProduceRequest, *self._versions(request))
             send = self._client.send_on if config.acks else self._client.send_unanswered
+            if not config.acks:
+                self._unanswered.add(node_id)
             future = send(connection, request, version)
         except KafkaError as error:
             self._on_error(sent_batches, error)
@@ -343,6 +351,10 @@ class Sender:
             return
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
         future.add_done_callback(partial(self._on_response, node_id, sent_batches))
+
+    def _topic_id(self, batch: ProducerBatch) -> UUID:
+        """The topic to which the batch is sent now, where its id is known."""
+        return self._metadata.cluster.topic_id(batch.topic_partition.topic) or NO_UUID
 
     def _versions(self, request: ProduceRequest) -> tuple[int, int]:
         """The lowest and the highest version of Produce that topics and transaction can use."""
@@ -400,7 +412,7 @@ class Sender:
             batch = sent.batch
             batch.is_in_flight = False
             name, index = batch.topic_partition
-            result = results.get((name, index)) or results.get((sent.topic_id, index))
+            result = results.get((name, index)) or results.get((batch.topic_id, index))
             if result is None:
                 text = "the answer to Produce leaves the partition out"
                 error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
@@ -494,7 +506,7 @@ class Sender:
         try:
             while self._manager is not None and not self._manager.has_producer_id:
                 try:
-                    response = await self._ask_for_producer_id()
+                    response = await new_identity(self._client, self._config)
                     self._manager.set_producer_id(response.producer_id, response.producer_epoch)
                 except KafkaError as error:
                     if not error.retriable:
@@ -507,24 +519,24 @@ class Sender:
             self._initialising = False
             self.wakeup()
 
-    async def _ask_for_producer_id(self) -> InitProducerIdResponse:
-        deadline = Deadline(self._runtime.clock, self._config.request_timeout_ms)
-        connection = await self._client.any_ready(deadline)
-        request = InitProducerIdRequest(transaction_timeout_ms=self._config.request_timeout_ms)
-        version = connection.version_of(InitProducerIdRequest)
-        response = cast(
-            InitProducerIdResponse, await self._client.send_on(connection, request, version)
-        )
-        if response.error_code:
-            text = "no producer id (enable.idempotence=false does without one)"
-            raise KafkaError.of(response.error_code, text)
-        if response.producer_id < 0 or response.producer_epoch < 0:
-            raise left_out("the producer id")
-        return response
-
     def _refused(self, error: KafkaError) -> None:
         logger.error("idempotence is not possible here: %s", error)
         self.abort(error)
+
+
+async def new_identity(client: NetworkClient, config: ProducerConfig) -> InitProducerIdResponse:
+    """A producer id from any broker."""
+    deadline = Deadline(client.runtime.clock, config.request_timeout_ms)
+    connection = await client.any_ready(deadline)
+    request = InitProducerIdRequest(transaction_timeout_ms=config.request_timeout_ms)
+    version = connection.version_of(InitProducerIdRequest)
+    response = cast(InitProducerIdResponse, await client.send_on(connection, request, version))
+    if response.error_code:
+        text = "no producer id (enable.idempotence=false does without one)"
+        raise KafkaError.of(response.error_code, text)
+    if response.producer_id < 0 or response.producer_epoch < 0:
+        raise left_out("the producer id")
+    return response
 
 
 def compression_level(config: ProducerConfig, codec: CompressionType) -> int | None:

@@ -13,10 +13,11 @@ import logging
 from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final
+from uuid import UUID
 
 from ottla.clients.producer.producer_batch import MAX_SEQUENCE, ProducerBatch
 from ottla.errors import ErrorCode, KafkaError
-from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, TopicPartition, Value, field
+from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_UUID, TopicPartition, Value, field
 
 logger = logging.getLogger(__name__)
 
@@ -48,22 +49,24 @@ class TransactionManager:
     def begin_epoch(self, producer_id: int, producer_epoch: int) -> None:
         """Count from 0 everywhere, while no batch has a number."""
         self._partitions = {
-            where: PartitionSequences(known_as=sequences.known_as)
+            where: PartitionSequences(known_as=sequences.known_as, known_in=sequences.known_in)
             for where, sequences in self._partitions.items()
             if sequences.known_as == producer_id
         }
         self.needs_new_epoch = False
         self.set_producer_id(producer_id, producer_epoch)
 
-    def may_send(self, batch: ProducerBatch) -> bool:
-        """Whether sending the batch now keeps the order of its partition."""
+    def may_send(self, batch: ProducerBatch, topic_id: UUID = NO_UUID) -> bool:
+        """Whether sending the batch now, to the topic with this id, keeps the partition's order."""
         sequences = self._of(batch)
         if batch.has_sequence:
             is_waiting = sequences.needs_new_epoch and not sequences.kept
             return sequences.in_flight[0] is batch and not is_waiting
-        if sequences.needs_new_epoch or sequences.is_unresolved or not sequences.has_room:
+        if sequences.needs_new_epoch or sequences.is_unresolved:
             return False
-        return not sequences.in_flight or self._is_current(sequences)
+        if not sequences.in_flight:
+            return True
+        return sequences.has_room(topic_id) and self._is_current(sequences)
 
     def assign(self, batch: ProducerBatch) -> None:
         """Number a batch that is sent for the first time."""
@@ -100,7 +103,7 @@ class TransactionManager:
             sequences = self._of(batch)
             sequences.remove(batch)
             sequences.last_acked = (batch.next_sequence - 1) % MAX_SEQUENCE
-            sequences.known_as = batch.producer_id
+            sequences.known_as, sequences.known_in = batch.producer_id, batch.topic_id
             self._resolve(sequences)
 
     def on_failure(self, batch: ProducerBatch) -> None:
@@ -298,7 +301,7 @@ class PartitionSequences(Value):
     `is_unresolved`: a batch failed that may have been appended; the responses to the batches after
     it show whether its numbers are used up. `kept` of the batches in flight, where a new epoch is
     needed, are ahead of the number that is missing and keep theirs. `known_as` is the producer id
-    of the last batch that was acknowledged.
+    of the last batch that was acknowledged, and `known_in` the id of its topic.
     """
 
     producer_id: int = NO_PRODUCER_ID
@@ -312,6 +315,7 @@ class PartitionSequences(Value):
     needs_new_epoch: bool = False
     kept: int = 0
     known_as: int = NO_PRODUCER_ID
+    known_in: UUID = NO_UUID
 
     def begin(self, producer_id: int, producer_epoch: int) -> None:
         """Count from 0 in a new epoch; batches that will be sent again are renumbered."""
@@ -343,16 +347,17 @@ class PartitionSequences(Value):
         if index < self.kept:
             self.kept += len(parts) - 1
 
-    @property
-    def has_room(self) -> bool:
+    def has_room(self, topic_id: UUID) -> bool:
         """Whether the broker still remembers the oldest batch in flight if another one follows.
 
         Of a producer that it does not know it takes any number as the first one: were the first
-        batch refused, as too large, the next one would be written before it.
+        batch refused, as too large, the next one would be written before it; and so it would in a
+        topic that was made again, while others are on their way to the one before.
         """
-        if self.known_as != self.producer_id and self.in_flight:
+        ids = {self.known_in, *(batch.topic_id for batch in self.in_flight)}
+        if self.known_as != self.producer_id or ids != {topic_id}:
             return False
-        return not self.places or self.numbered - self.places[0] + 1 < MAX_BATCHES_IN_FLIGHT
+        return self.numbered - self.places[0] + 1 < MAX_BATCHES_IN_FLIGHT
 
     def _number(self, batch: ProducerBatch) -> None:
         batch.set_sequence(self.producer_id, self.producer_epoch, self.next_sequence)

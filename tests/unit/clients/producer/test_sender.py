@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -748,3 +749,97 @@ def test_record_that_is_too_late_says_what_the_leader_does(runtime, cluster, tro
 
     with pytest.raises(KafkaTimeoutError, match=why):
         future.result(0)
+
+
+class TwoTopics(ProducerWorld):
+    """Broker 0 leads the topic, which is made again under another id, and led by broker 1."""
+
+    def __init__(self, runtime, **settings):
+        cluster = MockCluster(runtime, 2)
+        cluster.topics["pages"] = 2
+        cluster.topic_ids = {"pages": BEFORE}
+        super().__init__(runtime, cluster, **settings)
+        self.send("0")
+        self.send("1", partition=1)
+        self.run(1000)
+        self.log.clear()
+
+    def make_again(self):
+        self.cluster[1].on(ProduceRequest, self.append_to_new)
+        self.cluster.topic_ids = {"pages": AFTER}
+        self.cluster.leaders["pages", 0] = 1
+        self.expected.clear()
+        self.core.metadata.request_update(is_urgent=True)
+        self.run(100)
+
+    def append_to_new(self, request, version):
+        """A leader takes any number first of a producer that it does not know."""
+        (topic,) = request.topic_data
+        if version >= 13 and topic.topic_id != AFTER:
+            return self.answer(request, ErrorCode.UNKNOWN_TOPIC_ID)
+        batch = RecordBatch(topic.partition_data[0].records)
+        self.expected.setdefault(0, (batch.producer_epoch, batch.base_sequence))
+        return self.append(request, version)
+
+
+@pytest.mark.parametrize("last", [12, 13])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_batches_for_a_topic_that_was_made_again_stay_in_order(runtime, last, count):
+    """Those that are on their way to the topic before come first."""
+    world = TwoTopics(runtime)
+    for broker in world.cluster.brokers.values():
+        broker.versions[ProduceRequest.api_key] = (0, last)
+    world.cluster[0].on(ProduceRequest, "hold")
+    futures = []
+    for letter in "abc"[:count]:
+        futures.append(world.send(letter))
+        world.run(1)
+    world.make_again()
+    for letter in "de":
+        futures.append(world.send(letter))
+        world.run(100)
+    world.cluster[0].on(ProduceRequest, world.refuse(ErrorCode.UNKNOWN_TOPIC_ID))
+    for held in world.cluster[0].held:
+        held.answer(world.answer(held.request, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    world.run(10_000)
+
+    assert [future.exception(0) for future in futures] == [None] * len(futures)
+    assert world.log == [*[b"a", b"b", b"c"][:count], b"d", b"e"]
+
+
+@pytest.mark.parametrize("every_ms", [1, 10, 500])
+@pytest.mark.parametrize("change", ["id", "leader"])
+def test_producer_without_answers_looks_for_the_topic_where_a_broker_hangs_up(
+    runtime, every_ms, change
+):
+    """A broker has no other way to say that it refuses: all was lost for metadata.max.age.ms."""
+    cluster = MockCluster(runtime, 2 if change == "leader" else 1)
+    cluster.topics["pages"] = 2
+    cluster.topic_ids = {"pages": BEFORE}
+    world = ProducerWorld(runtime, cluster, enable_idempotence=False, acks=0)
+    taken = []
+
+    def append(request, version, node_id):
+        (topic,) = request.topic_data
+        is_known = topic.topic_id == cluster.topic_ids["pages"]
+        if not is_known or cluster.leader("pages", 0) != node_id:
+            return HANG_UP
+        taken.append(RecordBatch(topic.partition_data[0].records))
+        return None
+
+    for node_id, broker in cluster.brokers.items():
+        broker.on(ProduceRequest, partial(append, node_id=node_id))
+    world.send("first")
+    world.run(1000)
+    if change == "id":
+        cluster.topic_ids = {"pages": AFTER}
+    else:
+        cluster.leaders["pages", 0], cluster.epochs["pages", 0] = 1, 1
+    for number in range(2000 // every_ms):
+        world.send(str(number))
+        world.run(every_ms)
+    world.run(1000)
+
+    found = [record.value for batch in taken for record in batch.records()]
+    assert found[0] == b"first"
+    assert found[-3:] == [b"%d" % number for number in range(2000 // every_ms)][-3:]
