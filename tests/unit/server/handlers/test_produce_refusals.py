@@ -154,6 +154,7 @@ def test_nothing_is_appended_to_another_topic_of_the_name(asked):
     assert world.end_offset == 0
 
 
+@pytest.mark.usefixtures("core_source")
 def test_log_without_an_id_takes_what_its_name_is_sent():
     """One that another system has left, before a controller has given it an id."""
     replicas = Replicas()
@@ -256,6 +257,7 @@ def test_batch_is_appended_as_it_came_when_its_transaction_is_confirmed(error):
     assert result.error is (ErrorCode.TRANSACTION_ABORTABLE if error else ErrorCode.NONE)
 
 
+@pytest.mark.usefixtures("core_source")
 @pytest.mark.parametrize("is_made_again", [False, True])
 def test_topic_that_is_made_again_while_a_transaction_is_confirmed_takes_nothing(is_made_again):
     """The coordinator's answer may come after the topic of the batch has gone."""
