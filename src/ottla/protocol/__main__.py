@@ -16,10 +16,11 @@ EMBEDDED = ("consumer_protocol", "metadata_records", "offsets_topic", "transacti
 
 
 def messages() -> dict[str, type[Message]]:
-    """Every message by name."""
+    """Every message by name; forms of one that another room keeps are not messages of their own."""
     for module in sorted({*(module for module, _ in MESSAGES.values()), *EMBEDDED}):
         import_module(f"ottla.protocol.{module}")
-    return {cls.__name__: cls for cls in _subclasses(Message) if cls not in (Request, Response)}
+    found = [cls for cls in _subclasses(Message) if cls not in (Request, Response)]
+    return {cls.__name__: cls for cls in found if cls.__module__.startswith("ottla.protocol.")}
 
 
 def _subclasses(cls: type[Message]) -> Iterator[type[Message]]:
