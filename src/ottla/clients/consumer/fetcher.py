@@ -355,7 +355,7 @@ class Fetcher:
             if self._subscriptions.is_current(state, generation):
                 self._pause_fetching(state)
                 if isinstance(cause, KafkaError):
-                    self._client.troubles.failed(f"reading of {state.topic_partition}", cause)
+                    self._client.troubles.failed(state.topic_partition, cause)
                 if is_final and not self._errors:
                     self._tell(state, cast(KafkaError, cause))
 
@@ -402,14 +402,13 @@ class Fetcher:
             if data.records:
                 self._on_records(state, data)
             else:
-                self._client.troubles.worked(f"reading of {state.topic_partition}")
+                self._client.troubles.worked(state.topic_partition)
         elif error is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._on_out_of_range(state)
         elif error in FETCH_AGAIN:
             logger.debug("fetch of %s: %s", state.topic_partition, error.name)
-            self._client.troubles.failed(
-                f"reading of {state.topic_partition}", KafkaError.of(error, error.sentence)
-            )
+            cause = KafkaError.of(error, error.sentence)
+            self._client.troubles.failed(state.topic_partition, cause)
             self._pause_fetching(state)
             if error.refresh_metadata or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
                 self._metadata.request_update()
@@ -422,7 +421,7 @@ class Fetcher:
         """Pause, as the next answer may be the same, and come at once."""
         self._pause_fetching(state)
         error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, why)
-        self._client.troubles.failed(f"reading of {state.topic_partition}", error)
+        self._client.troubles.failed(state.topic_partition, error)
 
     def _prefer(self, state: TopicPartitionState, broker_id: int) -> None:
         """Fetch from another replica than the leader, once the metadata have its broker (KIP-392).
@@ -468,7 +467,7 @@ class Fetcher:
         elif not any(found):
             self._on_nothing_new(state, "the answer ends within its first batch")
         else:
-            self._client.troubles.worked(f"reading of {state.topic_partition}")
+            self._client.troubles.worked(state.topic_partition)
         if found[0]:
             state.fetch_offset = max(found[0][-1].next_offset, state.fetch_offset)
             state.fetched_epoch = found[0][-1].partition_leader_epoch
