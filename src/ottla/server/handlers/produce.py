@@ -81,7 +81,6 @@ class ProduceHandler:
         entries: dict[TopicPartition, memoryview] = {}
         refused: AppendResults = {}
         version = context.api_version
-        ids: dict[TopicPartition, UUID] = {}
         by_id = version >= FIRST_VERSION_WITH_IDS
         if by_id:
             name_topics(body.topic_data, self.topic_name)
@@ -92,7 +91,6 @@ class ProduceHandler:
                 records, data.records = data.records, None  # the wait keeps no frame
                 problem = refusal or refuse_records(records, version)
                 if by_id:
-                    ids[topic_partition] = topic.topic_id
                     problem = self._refuse_another(topic_partition, topic.topic_id) or problem
                 if problem is not None:
                     refused[topic_partition] = problem
@@ -112,8 +110,8 @@ class ProduceHandler:
                 body.timeout_ms, body.acks, entries, respond, wait_for=context.await_acknowledgement
             )
         else:
-            still_there = partial(self._refuse_others, ids)
-            self.transactional.append(context, body, entries, still_there, respond)
+            refuse = partial(self._refuse_others, body) if by_id else dict
+            self.transactional.append(context, body, entries, refuse, respond)
 
     def _refuse_another(
         self, topic_partition: TopicPartition, topic_id: UUID
@@ -127,10 +125,16 @@ class ProduceHandler:
             )
         return None
 
-    def _refuse_others(self, ids: Mapping[TopicPartition, UUID]) -> AppendResults:
+    def _refuse_others(self, body: ProduceRequest) -> AppendResults:
         """Those whose topic was deleted, and made again, since they were named."""
-        results = ((tp, self._refuse_another(tp, topic_id)) for tp, topic_id in ids.items())
-        return {tp: result for tp, result in results if result is not None}
+        refused: AppendResults = {}
+        for topic in body.topic_data:
+            for data in topic.partition_data:
+                topic_partition = TopicPartition(topic.name, data.index)
+                problem = self._refuse_another(topic_partition, topic.topic_id)
+                if problem is not None:
+                    refused[topic_partition] = problem
+        return refused
 
     def _append_nothing(self, topic_partition: TopicPartition) -> PartitionAppendResult:
         """The answer to a message set without a message, which is no error."""
