@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli import jmx_options
-from ottla.cli.cluster_servers import ClusterLayout, lock
+from ottla.cli.cluster_servers import MAX_BROKERS, MAX_PORT, ClusterLayout, lock
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
 from ottla.cli.console_process import ConsoleProcess, add_console
-from ottla.cli.options import whole_number
+from ottla.cli.options import add_integer
 from ottla.cli.property_files import add_overrides, overrides
 from ottla.cli.server_process import Child
 from ottla.cli.terminal import DEFAULT_PORT, Terminal
@@ -41,12 +41,14 @@ class ClusterCommand(Command):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
+        add_integer(
+            parser,
             "--brokers",
-            metavar="N",
-            type=whole_number,
+            "N",
+            f"How many brokers; their ids are 0, 1, ... Default: {DEFAULT_BROKERS}.",
+            least=1,
+            most=MAX_BROKERS,
             default=DEFAULT_BROKERS,
-            help=f"How many brokers; their ids are 0, 1, ... Default: {DEFAULT_BROKERS}.",
         )
         parser.add_argument(
             "--data-dir",
@@ -56,21 +58,24 @@ class ClusterCommand(Command):
             help="Folder for the data, logs and property files of all servers; a cluster that is "
             f"started on it again goes on. Default: {DEFAULT_DATA_DIR}.",
         )
-        parser.add_argument(
+        add_integer(
+            parser,
             "--base-port",
-            metavar="P",
-            type=whole_number,
-            default=DEFAULT_PORT,
-            help="Broker 0 listens here, broker 1 at the next port, ...; 0 takes free ports. "
+            "P",
+            "Broker 0 listens here, broker 1 at the next port, ...; 0 takes free ports. "
             f"Default: {DEFAULT_PORT}.",
+            least=0,
+            most=MAX_PORT,
+            default=DEFAULT_PORT,
         )
-        parser.add_argument(
+        add_integer(
+            parser,
             "--zookeeper-port",
-            metavar="P",
-            type=whole_number,
+            "P",
+            f"Where ZooKeeper listens; 0 takes a free port. Default: {DEFAULT_ZOOKEEPER_PORT}.",
+            least=0,
+            most=MAX_PORT,
             default=DEFAULT_ZOOKEEPER_PORT,
-            help="Where ZooKeeper listens; 0 takes a free port. "
-            f"Default: {DEFAULT_ZOOKEEPER_PORT}.",
         )
         add_overrides(parser, "A setting of every broker; may be repeated.")
         add_console(parser)

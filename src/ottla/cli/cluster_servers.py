@@ -29,6 +29,7 @@ OWN_KEYS: Final = (
     "zookeeper.connect",
 )
 MAX_REPLICAS: Final = 3
+MAX_BROKERS: Final = 100
 MAX_PORT: Final = (1 << 16) - 1
 
 
@@ -71,8 +72,6 @@ class ClusterLayout:
         for key in OWN_KEYS:
             if key in overrides:
                 raise UsageError(f"--override {key}: the cluster gives each broker its own")
-        if not 1 <= broker_count <= 100:
-            raise UsageError(f"--brokers {broker_count}: must be between 1 and 100")
         if not 0 <= base_port <= MAX_PORT - broker_count or not 0 <= zookeeper_port <= MAX_PORT:
             raise UsageError(
                 f"--base-port {base_port}, --zookeeper-port {zookeeper_port}: no ports"

@@ -29,6 +29,7 @@ from ottla.cli.options import (
 from ottla.cli.output import one_line
 from ottla.cli.property_files import load_properties
 from ottla.cli.terminal import Terminal, check_reachable, interruptible
+from ottla.cli.text_files import read_text
 from ottla.clients.connect_rest import ConnectRefusedError, ConnectRest, offsets_of, status_of
 from ottla.clients.json_answers import OddAnswerError, part, text_of, texts_of
 from ottla.connect.connect_worker import ConnectWorker
@@ -121,11 +122,9 @@ def read_connector(file: str) -> tuple[dict[str, str], str | None]:
     if not file.endswith(".json"):
         return load_properties(file), None
     try:
-        body: Any = json.loads(Path(file).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CommandError(f"cannot read {file}: {error.strerror}") from error
-    except ValueError as error:
-        raise CommandError(f"{file} is not JSON: {error}") from error
+        body: Any = json.loads(read_text(file))
+    except (ValueError, RecursionError) as error:
+        raise CommandError(f"{file} is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise CommandError(f"{file} must hold a JSON object")
     state = None
@@ -200,6 +199,7 @@ class ConnectCommand(Command):
             "-n",
             "N",
             f"How many records preview prints (default: {PREVIEWED}), or redrive sends (all).",
+            least=1,
         )
         add_flag(
             parser,
@@ -354,7 +354,7 @@ def _offsets(arguments: Namespace, terminal: Terminal) -> int:
     else:
         try:
             wanted = json.loads(arguments.to or "")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"--to must be a list as `offsets show` prints it: {error}") from None
         terminal.print(text_of(ask(arguments, "PATCH", path, {"offsets": wanted}), "message"))
     return 0

@@ -89,6 +89,7 @@ def add_redrive_options(group: Options) -> None:
         "--max-tries",
         "N",
         f"Leave records that were sent back N times and came again. Default: {MOST_TRIES}.",
+        least=1,
     )
     group.add_argument(
         "--topic", metavar="TOPIC", help="Where records go that do not say where they are from."
@@ -205,9 +206,6 @@ def _row_of(letter: DeadLetter, topic: str) -> Row:
 
 def _choice(arguments: Namespace, terminal: Terminal) -> Choice:
     """The letters that the options ask for."""
-    for option, number in (("-n", arguments.n), ("--max-tries", arguments.max_tries)):
-        if number is not None and number < 1:
-            raise UsageError(f"{option} takes a number from 1 on, not '{number}'")
     families = [each for each in FAMILIES if arguments.origin in (None, each.name)]
     if not families:
         name = arguments.origin.lower()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import (
+    LARGEST_INT,
     add_bootstrap_server,
     add_flag,
     add_integer,
@@ -97,7 +98,14 @@ def _add_what_to_read(parser: ArgumentParser) -> None:
         "Start with the earliest record where the group has no offset yet.",
     )
     parser.add_argument("--group", metavar="ID", help="Read as a member of this group.")
-    add_integer(parser, "--partition", "N", "Read one partition only, outside any group.")
+    add_integer(
+        parser,
+        "--partition",
+        "N",
+        "Read one partition only, outside any group.",
+        least=0,
+        most=LARGEST_INT,
+    )
     parser.add_argument(
         "--offset",
         metavar="OFFSET",
@@ -369,9 +377,11 @@ class _Reader:
         try:
             self.formatting.write(record, self.terminal.raw_out)
         except CommandError as error:
+            place = f"{record.topic}-{record.partition} at offset {record.offset}"
             if not self.skip_on_error:
-                raise
-            logger.error("a record is left out: %s", error)
+                hint = "--skip-message-on-error goes on with the next record"
+                raise CommandError(f"{place}: {error}; {hint}") from None
+            logger.error("%s: the record is left out: %s", place, error)
 
     def _stop(self, _signum: int, _frame: object) -> None:
         if self.stopped:  # a second one does not wait

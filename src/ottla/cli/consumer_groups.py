@@ -11,6 +11,7 @@ from ottla.cli.consumer_group_description import describe_groups
 from ottla.cli.consumer_group_listing import chosen_groups, list_groups
 from ottla.cli.offset_reset import reset_offsets
 from ottla.cli.options import (
+    LARGEST_INT,
     add_bootstrap_server,
     add_command_config,
     add_flag,
@@ -113,6 +114,8 @@ def _add_actions(parser: ArgumentParser) -> None:
         "--timeout",
         "MS",
         "How long the tool may wait for answers, in place of default.api.timeout.ms.",
+        least=0,
+        most=LARGEST_INT,
     )
 
 

@@ -11,12 +11,12 @@ from ottla import RebalanceListener
 from ottla.cli.command import Command
 from ottla.cli.command_error import UsageError
 from ottla.cli.options import (
+    LARGEST_INT,
     add_bootstrap_server,
     add_flag,
     add_integer,
     bootstrap_server,
     require,
-    whole_number,
 )
 from ottla.cli.producer_perf_test import MIB, POLL_MS, PRINT_METRICS_HELP, REPORT_MS, print_metrics
 from ottla.cli.property_files import load_properties
@@ -126,7 +126,7 @@ class ConsumerPerfTestCommand(Command):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_bootstrap_server(parser)
         parser.add_argument("--topic", metavar="NAME", help="Required. The topic to read.")
-        add_integer(parser, "--messages", "COUNT", "Required. How many records are read.")
+        add_integer(parser, "--messages", "COUNT", "Required. How many records are read.", least=0)
         parser.add_argument(
             "--group", metavar="ID", help="The group. Default: perf-consumer-<a random number>."
         )
@@ -135,18 +135,20 @@ class ConsumerPerfTestCommand(Command):
             "--from-latest",
             "A group without offsets starts at the end of the topic, not at its beginning.",
         )
-        for option, metavar, default, text in (
-            ("--fetch-size", "BYTES", MIB, "How much of a partition one fetch asks for."),
-            ("--socket-buffer-size", "BYTES", 2 * MIB, "The size of the socket's receive buffer."),
-            ("--timeout", "MS", 10_000, "Give up after so long without a record."),
-            ("--reporting-interval", "MS", REPORT_MS, "How often progress is printed."),
+        for option, metavar, default, least, text in (
+            ("--fetch-size", "BYTES", MIB, 0, "How much of a partition one fetch asks for."),
+            ("--socket-buffer-size", "BYTES", 2 * MIB, -1, "The size of the receive buffer."),
+            ("--timeout", "MS", 10_000, 0, "Give up after so long without a record."),
+            ("--reporting-interval", "MS", REPORT_MS, 1, "How often progress is printed."),
         ):
-            parser.add_argument(
+            add_integer(
+                parser,
                 option,
-                metavar=metavar,
-                type=whole_number,
+                metavar,
+                f"{text} Default: {default}.",
+                least=least,
+                most=LARGEST_INT,
                 default=default,
-                help=f"{text} Default: {default}.",
             )
         parser.add_argument("--consumer.config", metavar="FILE", help="Property file.")
         add_flag(
@@ -167,8 +169,6 @@ class ConsumerPerfTestCommand(Command):
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         require(arguments, "--topic", "--messages")
-        if arguments.reporting_interval <= 0:
-            raise UsageError("--reporting-interval must be above 0")
         written = date_format(arguments.date_format)
         settings = self._settings(arguments)
         if not arguments.hide_header:

@@ -91,6 +91,7 @@ class DelegationTokensCommand(Command):
             "MS",
             "--create: how long it lives at most; -1 (the default) for the broker's "
             "delegation.token.max.lifetime.ms.",
+            least=-1,
         )
         add_integer(
             parser,
@@ -98,6 +99,7 @@ class DelegationTokensCommand(Command):
             "MS",
             "--renew: for how long; -1 (the default) for the broker's "
             "delegation.token.expiry.time.ms.",
+            least=-1,
         )
         add_integer(
             parser,

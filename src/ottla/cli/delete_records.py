@@ -10,6 +10,7 @@ from ottla.cli.options import add_bootstrap_server, add_command_config, bootstra
 from ottla.cli.partition_files import read_document, rows_of, topic_of, whole
 from ottla.cli.property_files import command_settings
 from ottla.cli.topic_views import leaders_of
+from ottla.config.whole_number import LARGEST
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TopicPartition
 
@@ -85,11 +86,11 @@ def read_offsets(path: str) -> dict[TopicPartition, int]:
     for number, row in enumerate(rows, 1):
         try:
             partition = TopicPartition(topic_of(row), whole(row["partition"]))
-            offset = whole(row["offset"])
+            offset = whole(row["offset"], -1, LARGEST)
         except (KeyError, TypeError):
             raise CommandError(
                 f"{path}: entry {number} of partitions must have a topic, a partition and an "
-                f"offset, which are whole numbers: {row}"
+                f"offset, which are whole numbers for which there is room: {row}"
             ) from None
         if partition in found:
             raise CommandError(f"{path}: {partition} is named twice")

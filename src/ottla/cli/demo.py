@@ -31,7 +31,7 @@ class DemoCommand(Command):
             metavar="PATH",
             help="Replay this access log, also from gzip or zstd. Default: generated events.",
         )
-        add_integer(parser, "--events", "N", "Generate so many events. Default: 100000.")
+        add_integer(parser, "--events", "N", "Generate so many events. Default: 100000.", least=1)
         add_integer(
             parser,
             "--seed",

@@ -35,8 +35,6 @@ def event_source(arguments: Namespace) -> EventSource:
         return log_source(PIPELINE, PIPELINE.feeds["log"], path)
     events = DEFAULT_EVENTS if arguments.events is None else arguments.events
     seed = DEFAULT_SEED if arguments.seed is None else arguments.seed
-    if events < 1:
-        raise UsageError(f"--events {events}: must be at least 1")
     words = f"{events:,} generated events (no log was given; seed {seed})"
     return EventSource(words, feed(FeedRequest(events, seed)), count=events)
 

@@ -70,6 +70,7 @@ class DumpLogCommand(Command):
             "--max-message-size",
             "BYTES",
             "The most bytes that a batch may have once it is decompressed.",
+            least=1,
         )
         parser.add_argument(
             "--format",

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Final
 from ottla import NewTopic, TopicPartition
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.producer_perf_test import LATENCY_POLL_MS, percentile, text_payloads
+from ottla.cli.producer_perf_test import (
+    LATENCY_POLL_MS,
+    MOST_BYTES,
+    percentile,
+    text_payloads,
+)
 from ottla.cli.property_files import load_properties
 from ottla.cli.terminal import Terminal, with_port
 from ottla.clients.admin.missing_topics import create_missing_topics
@@ -77,9 +82,10 @@ class EndToEndLatencyCommand(Command):
 
 
 def _positive(name: str, text: str) -> int:
-    if number_of(text, 1) is None:
-        raise UsageError(f"{name} must be a number above 0, not '{text}'")
-    return int(text)
+    number = number_of(text, 1, MOST_BYTES)
+    if number is None:
+        raise UsageError(f"{name} must be a number from 1 to {MOST_BYTES}, not '{text}'")
+    return number
 
 
 def _create_if_missing(

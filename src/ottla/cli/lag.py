@@ -68,6 +68,7 @@ class LagCommand(Command):
             "SECONDS",
             f"With --explain: how long to watch. Default: {WATCHED_S}; 0 takes one look, which "
             "finds only causes that need no rates.",
+            least=0,
         )
         add_format(parser)
 
@@ -98,8 +99,6 @@ def check(arguments: Namespace) -> None:
         raise UsageError("--explain needs a GROUP")
     if given(arguments, "--for") and not arguments.explain:
         raise UsageError("option --for is used only with --explain")
-    if given(arguments, "--for") and vars(arguments)["for"] < 0:
-        raise UsageError(f"--for takes a number from 0 on, not '{vars(arguments)['for']}'")
 
 
 def _view(reader: LagReader, arguments: Namespace, terminal: Terminal) -> Callable[[], None]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import (
+    LARGEST_INT,
     add_bootstrap_server,
     add_flag,
     add_integer,
@@ -50,7 +51,9 @@ class LeaderElectionCommand(Command):
             help="Required: preferred or unclean.",
         )
         parser.add_argument("--topic", metavar="NAME", help="Elect in this topic's --partition.")
-        add_integer(parser, "--partition", "N", "The partition of --topic.")
+        add_integer(
+            parser, "--partition", "N", "The partition of --topic.", least=0, most=LARGEST_INT
+        )
         add_flag(parser, "--all-topic-partitions", "Elect leaders of all partitions that need it.")
         add_partition_file(parser)
         add_admin_config(parser)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.options import whole_number
+from ottla.cli.options import add_fraction, add_integer
 from ottla.cli.table import JSON, TEXT, Row, add_format, show_rows
 from ottla.clients.json_answers import OddAnswerError, json_object, part
 from ottla.runtime.clock import SystemClock
@@ -69,23 +69,19 @@ class MetricsCommand(Command):
         parser.add_argument(
             "--attributes", metavar="NAMES", help="Only these attributes, as Count,Mean."
         )
-        parser.add_argument(
+        add_fraction(
+            parser,
             "--watch",
-            type=float,
-            metavar="SECONDS",
-            help="Read again so often, and print what has changed and how fast, until Ctrl-C.",
+            "SECONDS",
+            "Read again so often, and print what has changed and how fast, until Ctrl-C.",
+            is_positive=True,
         )
-        parser.add_argument(
-            "--reports",
-            type=whole_number,
-            metavar="NUMBER",
-            help="With --watch: end after so many reports.",
+        add_integer(
+            parser, "--reports", "NUMBER", "With --watch: end after so many reports.", least=1
         )
         add_format(parser)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        if arguments.watch is not None and arguments.watch <= 0:
-            raise UsageError(f"--watch {arguments.watch:g}: must be more than 0")
         if arguments.reports is not None and arguments.watch is None:
             raise UsageError("--reports: needs --watch")
         if arguments.watch is None:

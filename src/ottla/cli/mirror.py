@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.jmx_options import metrics_listener
-from ottla.cli.options import add_flag, add_integer, one_of, require
+from ottla.cli.options import LARGEST_INT, add_flag, add_integer, one_of, require
 from ottla.cli.property_files import load_properties
 from ottla.cli.table import Row, add_format, show_rows
 from ottla.cli.terminal import Terminal, check_reachable, interruptible, without_servers
@@ -116,6 +116,7 @@ class MirrorCommand(Command):
             "--status-interval",
             "SECONDS",
             f"How often a line says where each flow stands. Default: {STATUS_S}; 0: never.",
+            least=0,
         )
         add_format(parser)
 
@@ -384,12 +385,20 @@ class MirrorMakerCommand(Command):
         parser.add_argument(
             "--blacklist", metavar="REGEX", help="The topics not to copy: all others are."
         )
-        add_integer(parser, "--num.streams", "N", "How many consumers for each source. Default: 1.")
+        add_integer(
+            parser,
+            "--num.streams",
+            "N",
+            "How many consumers for each source. Default: 1.",
+            least=1,
+            most=LARGEST_INT,
+        )
         add_integer(
             parser,
             "--offset.commit.interval.ms",
             "MS",
             f"How often offsets are committed, after all was acknowledged. Default: {COMMIT_MS}.",
+            least=1,
         )
         parser.add_argument(
             "--abort.on.send.failure",
@@ -441,8 +450,6 @@ def check(given: dict[str, Any]) -> None:
     arguments = Namespace(**given)
     require(arguments, "--consumer.config", "--producer.config")
     one_of(arguments, ("--whitelist", "--blacklist"))
-    if given["num_streams"] is not None and given["num_streams"] < 1:
-        raise UsageError(f"--num.streams takes a number from 1 on, not '{given['num_streams']}'")
     if given["message_handler_args"] is not None and given["message_handler"] is None:
         raise UsageError("option --message.handler.args is used only with --message.handler")
 

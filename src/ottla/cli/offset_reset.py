@@ -50,17 +50,20 @@ def plan_as_csv(plan: ResetPlan, *, with_group: bool) -> str:
 def read_plan(path: str, *, only_group: str | None) -> ResetPlan:
     """The plan in a file; lines without a group belong to `only_group`."""
     plan: ResetPlan = {}
-    for number, row in enumerate(csv.reader(read_text(path).splitlines()), 1):
-        if not row:
-            continue
-        try:
-            group, partition, offset = _parse_row(row, only_group)
-        except ValueError:
-            expected = "topic,partition,offset" if only_group else "group,topic,partition,offset"
-            raise CommandError(
-                f"{path}, line {number}: expected {expected}, found '{','.join(row)}'"
-            ) from None
-        plan.setdefault(group, {})[partition] = offset
+    rows = csv.reader(StringIO(read_text(path), newline=""))  # a name may hold the end of a line
+    row: list[str] = []
+    try:
+        for row in rows:
+            if row:
+                group, partition, offset = _parse_row(row, only_group)
+                plan.setdefault(group, {})[partition] = offset
+    except csv.Error as error:
+        raise CommandError(f"{path}, line {rows.line_num}: {error}") from None
+    except ValueError:
+        expected = "topic,partition,offset" if only_group else "group,topic,partition,offset"
+        raise CommandError(
+            f"{path}, line {rows.line_num}: expected {expected}, found '{','.join(row)}'"
+        ) from None
     return plan
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.terminal import USUAL_WIDTH, with_port
 from ottla.cli.zookeeper_brokers import registered_brokers
-from ottla.config.whole_number import number_of
+from ottla.config.whole_number import LARGEST, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,6 +26,11 @@ DEFAULT_SERVERS = "localhost:9092"
 UNRECOGNIZED = "unrecognized arguments: "
 ARGUMENT: Final = r"(?s)argument ([^:]+): (.*)"
 LONG_DASH: Final = "^[–—](?=[a-z])"
+LARGEST_INT: Final = 2**31 - 1
+LARGEST_SHORT: Final = 2**15 - 1
+DIGITS: Final = r"[+-]?[0-9]+"
+FRACTION: Final = r"[+-]?[0-9]{1,15}(\.[0-9]{0,9})?"
+LARGEST_POSITIVE: Final = 1_000_000_000
 CHOICE: Final = r"invalid choice: '(.*)' \(choose from (.*)\)"
 Options = argparse._ActionsContainer
 """A parser, or one group of its options under a title of its own."""
@@ -125,17 +130,61 @@ def add_flag(parser: Options, option: str, text: str) -> None:
     parser.add_argument(option, action="store_true", help=text)
 
 
-def add_integer(parser: Options, option: str, metavar: str, text: str) -> None:
-    """An option whose value is a number; None where it is not given."""
-    parser.add_argument(option, metavar=metavar, type=whole_number, help=text)
+def add_integer(
+    parser: Options,
+    option: str,
+    metavar: str,
+    text: str,
+    *,
+    least: int = -LARGEST - 1,
+    most: int = LARGEST,
+    default: int | None = None,
+) -> None:
+    """An option whose value is a number within limits; its default where it is not given."""
+
+    def number(text: str) -> int:
+        return whole_number(text, least, most)
+
+    parser.add_argument(option, metavar=metavar, type=number, default=default, help=text)
 
 
-def whole_number(text: str) -> int:
+def whole_number(text: str, least: int = -LARGEST - 1, most: int = LARGEST) -> int:
     """The number that an option's value is."""
-    number = number_of(text)
+    number = number_of(text, least, most)
     if number is None:
-        kind = "number of 64 bits" if text.isascii() and text.isdecimal() else "number"
-        raise argparse.ArgumentTypeError(f"takes a {kind}, not '{text}'")
+        raise argparse.ArgumentTypeError(f"takes a {_kind(text, least, most)}, not '{text}'")
+    return number
+
+
+def _kind(text: str, least: int, most: int) -> str:
+    if not re.fullmatch(DIGITS, text):
+        return "number"
+    if least < -LARGEST and most == LARGEST:
+        return "number of 64 bits"
+    return f"number from {least} " + ("on" if most == LARGEST else f"to {most}")
+
+
+def add_fraction(
+    parser: Options, option: str, metavar: str, text: str, *, is_positive: bool = False
+) -> None:
+    """An option whose value may be a fraction."""
+    parse = positive_number if is_positive else finite_number
+    parser.add_argument(option, metavar=metavar, type=parse, help=text)
+
+
+def finite_number(text: str) -> float:
+    """The number that an option's value is: digits, and neither an exponent nor a word."""
+    if not re.fullmatch(FRACTION, text):
+        raise argparse.ArgumentTypeError(f"takes a number such as 0.5, not '{text}'")
+    return float(text)
+
+
+def positive_number(text: str) -> float:
+    """The same of numbers above 0 for which there are clocks."""
+    number = finite_number(text)
+    if not 0 < number <= LARGEST_POSITIVE:
+        limits = f"above 0, {LARGEST_POSITIVE} at most"
+        raise argparse.ArgumentTypeError(f"takes a number {limits}, not '{text}'")
     return number
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ottla.cli.command_error import CommandError
+from ottla.cli.options import LARGEST_INT
 from ottla.cli.text_files import read_text
 from ottla.structs import TopicPartition
 
@@ -22,7 +23,7 @@ def read_document(path: str) -> Any:
         raise CommandError(f"{path} is empty; it must be JSON")
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # it may be nested to any depth
         raise CommandError(f"{path} is not JSON: {error}") from None
 
 
@@ -38,15 +39,18 @@ def rows_of(path: str, document: Any, key: str) -> list[Any]:
 def topic_of(row: Any) -> str:
     """The topic of an entry; TypeError for anything but text, as a null is not a name."""
     topic = row["topic"]
-    if not isinstance(topic, str):
+    if not isinstance(topic, str) or not topic.isprintable():
         raise TypeError(f"{topic!r} is not a name")
     return topic
 
 
-def whole(value: Any) -> int:
-    """A number of an entry; TypeError for fractions, text and truth values: none is rounded."""
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is not a whole number")
+def whole(value: Any, least: int = 0, most: int = LARGEST_INT) -> int:
+    """A number of an entry; TypeError for fractions, text and truth values: none is rounded.
+
+    So it is for one that has no room in requests, or is below 0.
+    """
+    if type(value) is not int or not least <= value <= most:
+        raise TypeError(f"{value!r} is not a whole number from {least} to {most}")
     return value
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError, require_packages
 from ottla.cli.console_process import add_console_of_run
-from ottla.cli.options import add_flag, add_integer, add_repeated, pairs_of, whole_number
+from ottla.cli.options import add_flag, add_fraction, add_integer, add_repeated, pairs_of
 from ottla.cli.table import TEXT, Row, add_format, show_rows
 from ottla.cli.terminal import Terminal, check_reachable
 from ottla.pipelines.pipeline import (
@@ -163,14 +163,15 @@ def _add_run_options(parser: ArgumentParser) -> None:
         "--max-offsets-per-trigger",
         "N",
         "A micro-batch reads at most so many records. Default: all there are.",
+        least=1,
     )
-    parser.add_argument(
+    add_integer(
+        parser,
         "--report-every",
-        metavar="N",
-        type=whole_number,
+        "N",
+        "Write the report after so many micro-batches, and in the end (--continuous). Default: 20.",
+        least=1,
         default=20,
-        help="Write the report after so many micro-batches, and in the end (--continuous). "
-        "Default: 20.",
     )
 
 
@@ -196,15 +197,18 @@ def _add_feed_options(parser: ArgumentParser) -> None:
         "may be repeated. Its rows are published once, however often it is given.",
     )
     add_flag(parser, "--again", "Publish the log or the files once more, although they have been.")
-    add_integer(parser, "--events", "N", f"Make up so many events. Default: {DEFAULT_EVENTS}.")
+    add_integer(
+        parser, "--events", "N", f"Make up so many events. Default: {DEFAULT_EVENTS}.", least=1
+    )
     add_integer(
         parser, "--seed", "S", f"The same seed makes the same events. Default: {DEFAULT_SEED}."
     )
-    parser.add_argument(
+    add_fraction(
+        parser,
         "--rate",
-        metavar="N",
-        type=float,
-        help=f"Publish so many events a second (--continuous). Default: {DEFAULT_RATE:.0f}.",
+        "N",
+        f"Publish so many events a second (--continuous). Default: {DEFAULT_RATE:.0f}.",
+        is_positive=True,
     )
 
 

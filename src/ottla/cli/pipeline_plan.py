@@ -5,7 +5,6 @@ Mistakes in the options are errors here, before anything is started.
 
 from __future__ import annotations
 
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -42,14 +41,6 @@ def plan_of(pipeline: Pipeline, arguments: Namespace) -> Plan:
     for option in ("--trigger", "--rate"):
         if given(arguments, option) and not arguments.continuous:
             raise UsageError(f"{option} goes with --continuous")
-    for option, number in (
-        ("--report-every", arguments.report_every),
-        ("--max-offsets-per-trigger", arguments.max_offsets_per_trigger),
-    ):
-        if number is not None and number < 1:
-            raise UsageError(f"{option} {number}: must be at least 1")
-    if arguments.rate is not None and not 0 < arguments.rate < inf:
-        raise UsageError(f"--rate {arguments.rate:g}: must be above 0")
     if arguments.trigger is not None and not INTERVAL.fullmatch(arguments.trigger.strip()):
         raise UsageError(f"--trigger {arguments.trigger}: must be a length of time: '5 seconds'")
     if arguments.bootstrap_server is not None:
@@ -109,8 +100,6 @@ def source_of(pipeline: Pipeline, arguments: Namespace, *, is_new: bool) -> Even
     if log is not None and not log.is_file():
         raise CommandError(f"--log {log}: there is no such file")
     events = DEFAULT_EVENTS if arguments.events is None else arguments.events
-    if events < 1:
-        raise UsageError(f"--events {events}: must be at least 1")
     if name not in pipeline.feeds:
         for option in MADE_UP:
             if given(arguments, option):

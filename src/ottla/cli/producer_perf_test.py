@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.options import add_flag, add_integer, key_values, one_of, require
+from ottla.cli.options import (
+    add_flag,
+    add_fraction,
+    add_integer,
+    key_values,
+    one_of,
+    require,
+)
 from ottla.cli.property_files import load_properties
 from ottla.cli.terminal import Terminal, with_port
 from ottla.cli.text_files import read_text
@@ -31,6 +38,7 @@ MIB: Final = 1024 * 1024
 REPORT_MS: Final = 5000
 MOST_LATENCIES: Final = 500_000
 """So many latencies are kept for the percentiles; of a longer run, every second or third one."""
+MOST_BYTES: Final = 256 * MIB
 PAYLOAD_BYTES: Final = 4 * MIB
 PAYLOAD_STEP: Final = 7919
 """Payloads are pieces of one text, each so many bytes after the last one, so that they differ."""
@@ -169,9 +177,16 @@ class ProducerPerfTestCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--topic", metavar="NAME", help="Required. The topic to write to.")
-        add_integer(parser, "--num-records", "COUNT", "Required. How many records are sent.")
         add_integer(
-            parser, "--record-size", "BYTES", "The size of each record; or one of the next two."
+            parser, "--num-records", "COUNT", "Required. How many records are sent.", least=0
+        )
+        add_integer(
+            parser,
+            "--record-size",
+            "BYTES",
+            "The size of each record; or one of the next two.",
+            least=1,
+            most=MOST_BYTES,
         )
         parser.add_argument(
             "--payload-file",
@@ -185,11 +200,11 @@ class ProducerPerfTestCommand(Command):
             default="\\n",
             help="What stands between the pieces of the file. Default: the end of a line.",
         )
-        parser.add_argument(
+        add_fraction(
+            parser,
             "--throughput",
-            metavar="RATE",
-            type=float,
-            help="Required. About so many records a second; -1 for as many as can be.",
+            "RATE",
+            "Required. About so many records a second; -1 for as many as can be.",
         )
         parser.add_argument(
             "--producer-props",
@@ -207,6 +222,7 @@ class ProducerPerfTestCommand(Command):
             "--transaction-duration-ms",
             "MS",
             f"Commit a transaction after so long. Default with an id: {TRANSACTION_MS}.",
+            least=1,
         )
         add_flag(parser, "--print-metrics", PRINT_METRICS_HELP)
 
@@ -237,8 +253,6 @@ class ProducerPerfTestCommand(Command):
             return file_payloads(arguments.payload_file, arguments.payload_delimiter, terminal)
         if kind == "--payload-monotonic":
             return counted_payloads()
-        if arguments.record_size <= 0:
-            raise UsageError(f"--record-size must be above 0, not {arguments.record_size}")
         return text_payloads(arguments.record_size)
 
     def _settings(self, arguments: Namespace) -> dict[str, str]:

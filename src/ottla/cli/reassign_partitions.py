@@ -100,14 +100,16 @@ class ReassignPartitionsCommand(Command):
             parser,
             "--throttle",
             "BYTES",
-            "For --execute: the most bytes per second that a broker may move.",
+            "For --execute: the most bytes per second that a broker may move; -1 for no limit.",
+            least=-1,
         )
         add_integer(
             parser,
             "--replica-alter-log-dirs-throttle",
             "BYTES",
             "For --execute: the most bytes per second that a broker may copy between its own "
-            "log directories.",
+            "log directories; -1 for no limit.",
+            least=-1,
         )
         add_flag(
             parser,
@@ -173,7 +175,8 @@ def execute(
     Where all of it is under way already, only the throttle is changed.
     """
     under_way = admin.list_partition_reassignments()
-    throttle, dir_throttle = arguments.throttle, arguments.replica_alter_log_dirs_throttle
+    throttle = _rate(arguments.throttle)
+    dir_throttle = _rate(arguments.replica_alter_log_dirs_throttle)
     targets = {each: target_of(under_way[each]) for each in under_way}
     if not dirs and wanted.items() <= targets.items():
         terminal.print("There is an existing assignment running.")
@@ -203,6 +206,11 @@ def execute(
     terminal.print("Successfully started reassignment of partitions.")
     if moving:
         terminal.print(f"Successfully started log directory moves for: {','.join(moving)}")
+
+
+def _rate(bytes_per_s: int | None) -> int | None:
+    """The limit of an option; None for none, which Kafka's tool writes as -1 too."""
+    return None if bytes_per_s is None or bytes_per_s < 0 else bytes_per_s
 
 
 def _checked(admin: Admin, wanted: Assignment) -> Assignment:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError
-from ottla.cli.options import add_bootstrap_server, bootstrap_server, topic_pattern, whole_number
+from ottla.cli.options import (
+    LARGEST_INT,
+    add_bootstrap_server,
+    add_integer,
+    bootstrap_server,
+    topic_pattern,
+)
 from ottla.cli.terminal import Terminal, interruptible
 from ottla.clients.partition_reader import ReplicaReader
 from ottla.errors import KafkaError
@@ -124,19 +130,28 @@ class ReplicaVerificationCommand(Command):
             default=".*",
             help="The topics, by a regular expression that matches whole names. Default: all.",
         )
-        for option, metavar, default, text in (
-            ("--fetch-size", "BYTES", FETCH_BYTES, "How much of a partition one fetch brings."),
-            ("--max-wait-ms", "MS", MAX_WAIT_MS, "How long a fetch waits for records."),
-            ("--time", "MS", -1, "Where to begin: a timestamp, -1 (latest) or -2 (earliest)."),
-            ("--report-interval-ms", "MS", REPORT_MS, "How often a line is printed."),
+        for option, metavar, default, least, text in (
+            ("--fetch-size", "BYTES", FETCH_BYTES, 0, "How much of a partition one fetch brings."),
+            ("--max-wait-ms", "MS", MAX_WAIT_MS, 0, "How long a fetch waits for records."),
+            ("--report-interval-ms", "MS", REPORT_MS, 1, "How often a line is printed."),
         ):
-            parser.add_argument(
+            add_integer(
+                parser,
                 option,
-                metavar=metavar,
-                type=whole_number,
+                metavar,
+                f"{text} Default: {default}.",
+                least=least,
+                most=LARGEST_INT,
                 default=default,
-                help=f"{text} Default: {default}.",
             )
+        add_integer(
+            parser,
+            "--time",
+            "MS",
+            "Where to begin: a timestamp, -1 (latest) or -2 (earliest). Default: -1.",
+            least=-2,
+            default=-1,
+        )
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
 

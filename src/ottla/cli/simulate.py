@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from ottla.testing.scenario import ScenarioOutcome
 
 DEFAULT_SEEDS = 100
+MOST_SEEDS = 1_000_000
+MOST_BROKERS = 100
+MOST_PROCESSES = 1000
 SHOWN = 20
 
 
@@ -41,13 +44,34 @@ class SimulateCommand(Command):
             help="A Python file with `scenario`, an ottla.testing.Scenario; or with the coroutine "
             "function `main`, and `check` if something is to be checked in the end.",
         )
-        add_integer(parser, "--seeds", "N", f"Run the seeds from 1 to N. Default: {DEFAULT_SEEDS}.")
+        add_integer(
+            parser,
+            "--seeds",
+            "N",
+            f"Run the seeds from 1 to N. Default: {DEFAULT_SEEDS}.",
+            least=1,
+            most=MOST_SEEDS,
+        )
         parser.add_argument(
             "--fail-fast", action="store_true", help="End with the first seed that fails."
         )
         add_integer(parser, "--seed", "S", "Run one seed only, and tell its story.")
-        add_integer(parser, "--brokers", "N", "The brokers of the cluster. Default: 3.")
-        add_integer(parser, "--instances", "N", "Run so many processes of `main`. Default: 1.")
+        add_integer(
+            parser,
+            "--brokers",
+            "N",
+            "The brokers of the cluster. Default: 3.",
+            least=1,
+            most=MOST_BROKERS,
+        )
+        add_integer(
+            parser,
+            "--instances",
+            "N",
+            "Run so many processes of `main`. Default: 1.",
+            least=1,
+            most=MOST_PROCESSES,
+        )
         parser.add_argument(
             "--topic",
             metavar="NAME:PARTITIONS",
@@ -55,7 +79,14 @@ class SimulateCommand(Command):
             default=[],
             help="Create this topic first; may be repeated.",
         )
-        add_integer(parser, "--jobs", "N", "Run so many seeds at once. Default: one per core.")
+        add_integer(
+            parser,
+            "--jobs",
+            "N",
+            "Run so many seeds at once. Default: one per core.",
+            least=1,
+            most=MOST_PROCESSES,
+        )
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
         path = Path(arguments.app)
@@ -65,9 +96,6 @@ class SimulateCommand(Command):
             raise CommandError("aiokafka is missing: pip install 'ottla[simulate]'")
         if arguments.seed is not None and arguments.seeds is not None:
             raise UsageError("--seed and --seeds do not go together")
-        for option in ("seeds", "jobs"):
-            if (number := getattr(arguments, option)) is not None and number < 1:
-                raise UsageError(f"--{option} {number}: must be at least 1")
         seeds = [arguments.seed]
         if arguments.seed is None:
             seeds = list(range(1, (arguments.seeds or DEFAULT_SEEDS) + 1))

@@ -40,12 +40,14 @@ class SiteCommand(Command):
             "--duration",
             "SECONDS",
             f"Make activity up for so long. Default: {DEFAULT_SECONDS}.",
+            least=1,
         )
         add_integer(
             parser,
             "--rate",
             "N",
             f"Make up so many events a second. Default: {DEFAULT_RATE}.",
+            least=1,
         )
         add_integer(
             parser,
@@ -59,6 +61,7 @@ class SiteCommand(Command):
             "--speed",
             "N",
             f"Replay the log N times as fast as it was written. Default: {DEFAULT_SPEED}.",
+            least=1,
         )
         add_integer(
             parser,
@@ -159,10 +162,6 @@ def _check(arguments: Namespace) -> None:
             raise CommandError(f"--log {error}") from None
     elif arguments.speed is not None:
         raise UsageError("--speed goes with --log; made-up activity has a --rate")
-    for name in ("duration", "rate", "speed"):
-        value = getattr(arguments, name)
-        if value is not None and value < 1:
-            raise UsageError(f"--{name} {value}: must be at least 1")
     if arguments.cluster is not None and arguments.cluster not in CLUSTER_SIZES:
         raise UsageError(f"--cluster {arguments.cluster}: must be 1 or 3")
 

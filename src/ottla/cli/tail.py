@@ -124,7 +124,11 @@ class TailCommand(Command):
         add_bootstrap_server(parser)
         add_command_config(parser)
         add_integer(
-            parser, "-n", "N", f"How many of the last records. Default: {LAST}; all with --since."
+            parser,
+            "-n",
+            "N",
+            f"How many of the last records. Default: {LAST}; all with --since.",
+            least=0,
         )
         add_flag(parser, "-f", "Go on with the records that come, until Ctrl-C.")
         parser.add_argument(
@@ -185,8 +189,6 @@ def led_partitions(consumer: Consumer, topic: str, terminal: Terminal) -> list[T
 
 
 def _since(arguments: Namespace, terminal: Terminal) -> int | None:
-    if arguments.n is not None and arguments.n < 0:
-        raise UsageError(f"-n takes a number from 0 on, not '{arguments.n}'")
     if not arguments.since:
         return None
     moment = moment_ms(arguments.since, terminal.now_ms())

@@ -9,6 +9,8 @@ from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.console_consumer import partitions_of
 from ottla.cli.options import (
+    LARGEST_INT,
+    LARGEST_SHORT,
     add_bootstrap_server,
     add_command_config,
     add_flag,
@@ -163,12 +165,16 @@ def _add_settings(parser: ArgumentParser) -> None:
         "How many partitions the topic gets (--create), or has in total from now on "
         "(--alter). Default: num.partitions of the broker. Records with a key go to other "
         "partitions once their number has changed.",
+        least=1,
+        most=LARGEST_INT,
     )
     add_integer(
         parser,
         "--replication-factor",
         "COUNT",
         "How many brokers keep each partition. Default: default.replication.factor.",
+        least=1,
+        most=LARGEST_SHORT,
     )
     parser.add_argument(
         "--replica-assignment",

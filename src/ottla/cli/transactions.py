@@ -8,6 +8,8 @@ from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.hanging_transactions import find_hanging
 from ottla.cli.options import (
+    LARGEST_INT,
+    LARGEST_SHORT,
     add_bootstrap_server,
     add_command_config,
     add_integer,
@@ -115,13 +117,22 @@ def _add_choice(parser: ArgumentParser) -> None:
         help="list: only transactional ids that this regular expression matches as a whole.",
     )
     parser.add_argument("--topic", metavar="TOPIC", help="The topic; for find-hanging not needed.")
-    add_integer(parser, "--partition", "P", "The partition; for find-hanging not needed.")
+    add_integer(
+        parser,
+        "--partition",
+        "P",
+        "The partition; for find-hanging not needed.",
+        least=0,
+        most=LARGEST_INT,
+    )
     add_integer(
         parser,
         "--broker-id",
         "ID",
         "describe-producers: ask this replica in place of the leader. find-hanging: search "
         "the partitions of this broker.",
+        least=0,
+        most=LARGEST_INT,
     )
     add_integer(
         parser,
@@ -129,6 +140,8 @@ def _add_choice(parser: ArgumentParser) -> None:
         "MINUTES",
         "find-hanging: only producers that have written nothing for longer than this; 15 "
         "if missing, which is the default of the brokers' transaction.max.timeout.ms.",
+        least=0,
+        most=LARGEST_INT,
     )
 
 
@@ -138,19 +151,30 @@ def _add_transaction(parser: ArgumentParser) -> None:
         "--start-offset",
         "OFFSET",
         "abort: where the transaction begins, as describe-producers and find-hanging say.",
+        least=0,
     )
     add_integer(
         parser,
         "--producer-id",
         "ID",
         "abort: the producer's id, in place of --start-offset, together with the next two.",
+        least=0,
     )
-    add_integer(parser, "--producer-epoch", "EPOCH", "abort: the producer's epoch.")
+    add_integer(
+        parser,
+        "--producer-epoch",
+        "EPOCH",
+        "abort: the producer's epoch.",
+        least=0,
+        most=LARGEST_SHORT,
+    )
     add_integer(
         parser,
         "--coordinator-epoch",
         "EPOCH",
         "abort: the epoch of the coordinator in the producer's last marker; -1 if none.",
+        least=-1,
+        most=LARGEST_INT,
     )
 
 

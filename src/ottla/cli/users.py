@@ -96,6 +96,8 @@ class UsersCommand(Command):
             "COUNT",
             f"add: how often the password is hashed, {ITERATIONS.start} to {ITERATIONS.stop - 1}. "
             f"Default: {DEFAULT_ITERATIONS}.",
+            least=ITERATIONS.start,
+            most=ITERATIONS.stop - 1,
         )
         parser.add_argument(
             "--password-file",
@@ -141,11 +143,6 @@ def check(arguments: Namespace) -> None:
     for mechanism in arguments.mechanism:
         if mechanism not in MECHANISMS:
             raise UsageError(f"--mechanism may be {' or '.join(MECHANISMS)}, not '{mechanism}'")
-    if arguments.iterations is not None and arguments.iterations not in ITERATIONS:
-        raise UsageError(
-            f"--iterations must be {ITERATIONS.start} to {ITERATIONS.stop - 1}, "
-            f"not {arguments.iterations}"
-        )
 
 
 def read_password(arguments: Namespace, terminal: Terminal) -> str:

@@ -9,12 +9,12 @@ from ottla import RebalanceListener
 from ottla.cli.command import Command
 from ottla.cli.exact_json import json_line
 from ottla.cli.options import (
+    LARGEST_INT,
     add_bootstrap_server,
     add_flag,
     add_integer,
     bootstrap_server,
     require,
-    whole_number,
 )
 from ottla.cli.producer_perf_test import Throttle
 from ottla.cli.property_files import load_properties
@@ -63,7 +63,7 @@ class VerifiableProducerCommand(Command):
             ("--max-messages", "COUNT", "Stop after so many. Default: -1, never."),
             ("--throughput", "RATE", "About so many a second. Default: -1, no limit."),
         ):
-            parser.add_argument(option, metavar=metavar, type=whole_number, default=-1, help=text)
+            add_integer(parser, option, metavar, text, default=-1)
         parser.add_argument(
             "--acks",
             metavar="ACKS",
@@ -78,10 +78,15 @@ class VerifiableProducerCommand(Command):
             "MS",
             "The timestamp of the first record, in milliseconds since 1970; time passes from "
             "there on. Default: now.",
+            least=0,
         )
         add_integer(parser, "--value-prefix", "NUMBER", "Values are NUMBER.0, NUMBER.1, ...")
         add_integer(
-            parser, "--repeating-keys", "COUNT", "Keys are 0 to COUNT - 1, again and again."
+            parser,
+            "--repeating-keys",
+            "COUNT",
+            "Keys are 0 to COUNT - 1, again and again.",
+            least=1,
         )
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
@@ -203,13 +208,18 @@ class VerifiableConsumerCommand(Command):
             metavar="NAME",
             help="The coordinator's assignor, with the protocol consumer.",
         )
-        for option, metavar, default, text in (
-            ("--max-messages", "COUNT", -1, "Stop after so many. Default: -1, never."),
-            ("--session-timeout", "MS", 30_000, "The session timeout. Default: 30000."),
-        ):
-            parser.add_argument(
-                option, metavar=metavar, type=whole_number, default=default, help=text
-            )
+        add_integer(
+            parser, "--max-messages", "COUNT", "Stop after so many. Default: -1, never.", default=-1
+        )
+        add_integer(
+            parser,
+            "--session-timeout",
+            "MS",
+            "The session timeout. Default: 30000.",
+            least=0,
+            most=LARGEST_INT,
+            default=30_000,
+        )
         add_flag(parser, "--verbose", "Print each record as well.")
         add_flag(parser, "--enable-autocommit", "Commit in the background, not after each poll.")
         parser.add_argument(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError, require_packages
 from ottla.cli.options import (
+    LARGEST_INT,
     Options,
     add_bootstrap_server,
     add_flag,
@@ -116,13 +117,6 @@ def check_options(arguments: Namespace) -> None:
     """Raise UsageError for an option that the action does not have."""
     action = arguments.action
     check_action(arguments, action, NEEDS, TAKES)
-    for option, least in (
-        *((each, 1) for each in ("--max-records", "--min-tasks", "--every", "--compact-every")),
-        *(("--limit", 1), ("--target-size", 1), ("--retain-hours", 0), ("--at-version", 0)),
-    ):
-        number = getattr(arguments, option.lstrip("-").replace("-", "_"))
-        if number is not None and number < least:
-            raise UsageError(f"{option} {number}: must be at least {least}")
     forbid_with(arguments, "--continuous", ("--once",))
     if arguments.compact_every is not None and arguments.format == "parquet":
         raise UsageError("--compact-every is for Delta tables; plain Parquet stays as it is")
@@ -198,12 +192,15 @@ def _add_load_options(parser: Options) -> None:
         "--max-records",
         "N",
         "A commit has about so many records at most. Default: all there are.",
+        least=1,
     )
     add_integer(
         parser,
         "--min-tasks",
         "N",
         "Cut a load into so many tasks at least. Default: one for each partition.",
+        least=1,
+        most=LARGEST_INT,
     )
     add_flag(
         parser,
@@ -218,7 +215,12 @@ def _add_pace_options(parser: Options) -> None:
     add_flag(parser, "--once", "Load what is there now, and end. This is the default.")
     add_flag(parser, "--continuous", "Load until Ctrl-C.")
     add_integer(
-        parser, "--every", "SECONDS", "Look for new records so often (--continuous). Default: 10."
+        parser,
+        "--every",
+        "SECONDS",
+        "Look for new records so often (--continuous). Default: 10.",
+        least=1,
+        most=LARGEST_INT,
     )
 
     add_integer(
@@ -226,6 +228,7 @@ def _add_pace_options(parser: Options) -> None:
         "--compact-every",
         "N",
         "Merge small files after so many commits (delta). Default: never; `compact` does it.",
+        least=1,
     )
 
 
@@ -249,6 +252,7 @@ def _add_table_options(parser: Options) -> None:
         "--target-size",
         "BYTES",
         "compact: how large files should become. Default: what the table says, or 100 MB.",
+        least=1,
     )
     add_integer(
         parser,
@@ -256,10 +260,15 @@ def _add_table_options(parser: Options) -> None:
         "N",
         "vacuum: keep what a version of the last so many hours uses, and younger files. "
         "Default: 168.",
+        least=0,
     )
     add_flag(parser, "--delete", "vacuum: delete the files; else they are only shown.")
-    add_integer(parser, "--limit", "N", "history: so many commits. Default: 20.")
+    add_integer(parser, "--limit", "N", "history: so many commits. Default: 20.", least=1)
     parser.add_argument("--sql", metavar="QUERY", help="query: SQL over the table `records`.")
     add_integer(
-        parser, "--at-version", "N", "query: this version of the table. Default: the newest."
+        parser,
+        "--at-version",
+        "N",
+        "query: this version of the table. Default: the newest.",
+        least=0,
     )

@@ -168,7 +168,7 @@ def test_data_dir_that_cannot_be_made_is_one_line(java, tmp_path, below, why):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--brokers", "0"], "--brokers 0: must be between 1 and 100"),
+        (["--brokers", "0"], "--brokers takes a number from 1 to 100, not '0'"),
         (["--base-port", "65534"], "--base-port 65534, --zookeeper-port 2181: no ports"),
         (["--override", "listeners=A"], "--override listeners: the cluster gives each broker"),
         (["--override", "listeners"], "--override takes key=value, not 'listeners'"),

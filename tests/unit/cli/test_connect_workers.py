@@ -19,7 +19,11 @@ def test_json_files_of_connectors(tmp_path):
     assert read_connector(str(path)) == ({"name": "c", "a": "b"}, "PAUSED")
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"name":"c","config":{},"initial_state":"ASLEEP"}'])
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "{", '{"name":"c","config":{},"initial_state":"ASLEEP"}', "[" * 100_000, "\ufeff{"],
+    ids=len,
+)
 def test_wrong_files_are_named(tmp_path, text):
     """The error names the file and the reason."""
     path = tmp_path / "c.json"

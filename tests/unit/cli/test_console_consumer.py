@@ -180,7 +180,8 @@ def test_record_that_cannot_be_printed_ends_it(tool, consumer):
     outcome = tool("console-consumer", "--topic", "t", "--value-deserializer", "long")
 
     assert (outcome.status, outcome.out) == (1, "0\n")
-    assert "a long has 8 bytes, this record has 7" in outcome.err
+    assert "t-0 at offset 1: a long has 8 bytes, this record has 7" in outcome.err
+    assert "--skip-message-on-error" in outcome.err
     assert ("seek", TopicPartition("t", 0), 1) in consumer.calls
 
 
@@ -192,7 +193,7 @@ def test_record_that_cannot_be_printed_can_be_skipped(tool, consumer):
     outcome = tool("console-consumer", "--topic", "t", *words)
 
     assert (outcome.status, outcome.out) == (0, "0\n")
-    assert "ERROR a record is left out: a long has 8 bytes" in outcome.err
+    assert "ERROR t-0 at offset 0: the record is left out: a long has 8 bytes" in outcome.err
 
 
 @pytest.mark.parametrize(

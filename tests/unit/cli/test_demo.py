@@ -46,7 +46,7 @@ def test_log_is_replayed(tmp_path):
     [
         (("--log", "/no/such.log"), "--log /no/such.log: there is no such file"),
         (("--log", "x", "--seed", "1"), "--events and --seed go with generated events"),
-        (("--events", "0"), "--events 0: must be at least 1"),
+        (("--events", "0"), "--events takes a number from 1 on, not '0'"),
     ],
 )
 def test_wrong_options_are_told(words, said):

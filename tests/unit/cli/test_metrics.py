@@ -90,7 +90,7 @@ def test_nothing_that_matches_is_said(ottla, url):
     ("options", "said"),
     [
         (("--url", "ftp://x"), "must be http://host:port"),
-        (("--watch", "0"), "must be more than 0"),
+        (("--watch", "0"), "--watch takes a number above 0"),
         (("--reports", "2"), "needs --watch"),
     ],
 )

@@ -39,7 +39,7 @@ def files(tmp_path):
         ),
         (
             (*COMPLETE, "--num.streams", "0"),
-            "--num.streams takes a number from 1 on, not '0'",
+            "--num.streams takes a number from 1 to 2147483647, not '0'",
         ),
         (
             (*COMPLETE, "--message.handler.args", "y"),

@@ -380,3 +380,22 @@ def test_missing_file_is_named():
     """The message has the path and the reason."""
     with pytest.raises(CommandError, match="cannot read /no/plan: No such file"):
         read_plan("/no/plan", only_group="g")
+
+
+@pytest.mark.parametrize("group", ["a,b", 'a"b', "a\nb", "a\u2028b", "a\x85b", "a\x0bb"])
+def test_plan_of_a_group_with_any_name_can_be_read_back(tmp_path, group):
+    """A name may hold the ends of lines: one that was read in two would be another group."""
+    plan = {group: {TopicPartition("t", 0): 5}}
+    path = tmp_path / "plan.csv"
+    path.write_text(plan_as_csv(plan, with_group=True), encoding="utf-8")
+
+    assert read_plan(str(path), only_group=None) == plan
+
+
+def test_field_that_is_too_long_is_named(tmp_path):
+    """The message has the file and the line."""
+    path = tmp_path / "plan.csv"
+    path.write_text(f"g,t,0,5\n{'g' * 200_000},t,0,5\n")
+
+    with pytest.raises(CommandError, match=r"plan\.csv, line 2: field larger than"):
+        read_plan(str(path), only_group=None)

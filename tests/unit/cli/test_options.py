@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentTypeError, Namespace
+from itertools import product
 
 import pytest
 
+from ottla.cli.command import COMMANDS, load_command
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.options import (
     SERVERS_VARIABLE,
@@ -18,10 +21,14 @@ from ottla.cli.options import (
     key_values,
     one_of,
     only_with,
+    option_parser,
     require,
     whole_number,
     with_ports,
 )
+
+NUMBER_TYPES = ("number", "whole_number", "finite_number", "positive_number")
+"""The names of the functions that read an option's value."""
 
 
 def test_server_comes_from_the_environment_or_is_on_this_machine(monkeypatch):
@@ -177,3 +184,76 @@ def test_help_is_shown_however_wide_the_screen_is_said_to_be(ottla, monkeypatch,
     monkeypatch.setenv("COLUMNS", columns)
 
     assert ottla("topics", "--help").status == 0
+
+
+def numbers_of(name: str) -> list[str]:
+    """The options of a command that take a number."""
+    return [
+        action.option_strings[0]
+        for action in option_parser(load_command(name))._actions
+        if getattr(action.type, "__name__", "") in NUMBER_TYPES
+    ]
+
+
+NO_NUMBERS = ["", "x", "\u0663", "1_0", "0x1", "nan", "inf", "1e3", "\x1b[2J"]
+NO_ROOM = ["-99999999999999999999", "99999999999999999999", "9" * 400]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_option_that_takes_a_number_refuses_others_by_its_name(name):
+    """The message has the option, the value and the rule, and no field of a request."""
+    for option, text in product(numbers_of(name), NO_NUMBERS + NO_ROOM):
+        words = [f"{option}={text}"] if option.startswith("--") else [f"{option}{text or ' '}"]
+        with pytest.raises(UsageError) as caught:
+            option_parser(load_command(name)).parse_args(words)
+
+        assert re.fullmatch(rf"(?s){option} takes a number.*, not '.*'", str(caught.value))
+        assert text in str(caught.value)
+
+
+def test_no_option_takes_the_numbers_of_python():
+    """`int` and `float` take digits of all scripts, `1_0` and NaN."""
+    plain = [
+        (name, action.option_strings)
+        for name in COMMANDS
+        for action in option_parser(load_command(name))._actions
+        if action.type in (int, float)
+    ]
+
+    assert not plain
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("topics --create --topic t --partitions 99999999999", "number from 1 to 2147483647"),
+        ("topics --create --topic t --partitions 0", "number from 1 to 2147483647"),
+        ("topics --alter --topic t --partitions 0", "number from 1 to 2147483647"),
+        ("topics --create --topic t --replication-factor 32768", "number from 1 to 32767"),
+        ("console-consumer --topic t --partition -1", "number from 0 to 2147483647"),
+        ("leader-election --partition 2147483648", "number from 0 to 2147483647"),
+        ("consumer-groups --list --timeout -5", "number from 0 to 2147483647"),
+        ("transactions abort --producer-epoch 32768", "number from 0 to 32767"),
+        ("transactions abort --start-offset -1", "number from 0 on"),
+        ("simulate app.py --seeds 99999999999", "number from 1 to 1000000"),
+        ("producer-perf-test --record-size 99999999999", "number from 1 to 268435456"),
+        ("producer-perf-test --throughput nan", "number such as 0.5"),
+        ("metrics --watch inf", "number such as 0.5"),
+        ("metrics --watch 0", "number above 0, 1000000000 at most"),
+        ("metrics --watch 1 --reports 0", "number from 1 on"),
+        ("reassign-partitions --execute --throttle -2", "number from -1 on"),
+        ("replica-verification --report-interval-ms 0", "number from 1 to 2147483647"),
+        ("mirror --status-interval -1", "number from 0 on"),
+        ("cluster --brokers 101", "number from 1 to 100"),
+        ("cluster --base-port 65536", "number from 0 to 65535"),
+        ("users add alice --iterations 4095", "number from 4096 to 16384"),
+        ("dump-log x.log --max-message-size 0", "number from 1 on"),
+    ],
+)
+def test_number_has_the_limits_of_its_option(ottla, words, message):
+    """The line has the option and the value as well, and nothing was done."""
+    outcome = ottla(*words.split())
+    *_, option, value = words.split()
+
+    assert outcome.status == 1
+    assert f"{option} takes a {message}, not '{value}'" in outcome.err

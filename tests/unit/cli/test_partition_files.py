@@ -53,6 +53,12 @@ def test_plan_for_the_way_back_names_the_directories_that_are_known():
         {"partition": "0"},
         {"topic": 7},
         {"topic": None},
+        {"topic": "\ud800"},
+        {"topic": "a\nb"},
+        {"partition": -1},
+        {"partition": 1 << 31},
+        {"replicas": [1 << 31]},
+        {"replicas": [-1]},
     ],
     ids=str,
 )

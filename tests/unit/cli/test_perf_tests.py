@@ -82,7 +82,7 @@ def test_records_that_are_not_delivered_are_told(ottla, servers, ottla_fresh_bro
     ("words", "complaint"),
     [
         ((), "exactly one of --record-size, --payload-file, --payload-monotonic is needed"),
-        (("--record-size", "0"), "--record-size must be above 0, not 0"),
+        (("--record-size", "0"), "--record-size takes a number from 1 to 268435456, not '0'"),
         (("--payload-file", "/no/such"), "cannot read the payload file /no/such"),
     ],
 )
@@ -152,8 +152,8 @@ def test_latency_is_measured_from_end_to_end(ottla, servers):
     ("words", "complaint"),
     [
         (("t", 10, 0, 10), "requires synchronous acknowledgement"),
-        (("t", 0, 1, 10), "num_messages must be a number above 0, not '0'"),
-        (("t", 10, 1, "ten"), "message_size must be a number above 0, not 'ten'"),
+        (("t", 0, 1, 10), "num_messages must be a number from 1 to 268435456, not '0'"),
+        (("t", 10, 1, "ten"), "message_size must be a number from 1 to 268435456, not 'ten'"),
     ],
 )
 def test_latency_words_are_checked(ottla, words, complaint):

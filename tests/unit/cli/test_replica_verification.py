@@ -112,7 +112,7 @@ def test_command_runs_until_it_is_stopped(ottla, clients, ottla_fresh_broker, mo
         return report(compared)
 
     monkeypatch.setattr(ReplicaVerification, "report", stopping)
-    words = ("--topic-white-list", "t", "--time", -2, "--report-interval-ms", 0)
+    words = ("--topic-white-list", "t", "--time", -2, "--report-interval-ms", 1)
     servers = ("--broker-list", ottla_fresh_broker.bootstrap_servers, "--max-wait-ms", 10)
     outcome = ottla("replica-verification", *servers, *words)
 

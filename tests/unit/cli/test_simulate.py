@@ -62,11 +62,11 @@ def test_first_seed_that_fails_may_end_the_search(app, capsys):
         (["--topic", "orders"], "--topic orders: must be NAME:PARTITIONS, such as orders:3"),
         (["--topic", "orders:0"], "orders: 0 partitions: must be at least 1"),
         (["--topic", "two words:1"], "'two words' cannot be a topic's name"),
-        (["--seeds", "0"], "--seeds 0: must be at least 1"),
-        (["--seeds", "-3"], "--seeds -3: must be at least 1"),
-        (["--jobs", "0"], "--jobs 0: must be at least 1"),
-        (["--brokers", "0"], "brokers=0: must be at least 1"),
-        (["--instances", "0"], "instances=0: must be at least 1"),
+        (["--seeds", "0"], "--seeds takes a number from 1 to 1000000, not '0'"),
+        (["--seeds", "-3"], "--seeds takes a number from 1 to 1000000, not '-3'"),
+        (["--jobs", "0"], "--jobs takes a number from 1 to 1000, not '0'"),
+        (["--brokers", "0"], "--brokers takes a number from 1 to 100, not '0'"),
+        (["--instances", "0"], "--instances takes a number from 1 to 1000, not '0'"),
     ],
 )
 def test_mistakes_are_named(app, capsys, words, message):

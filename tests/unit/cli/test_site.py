@@ -18,7 +18,7 @@ from ottla.site.ledger import Entry
         (["--log", "no-such.log"], "--log no-such.log: there is no such file"),
         (["--log", "x", "--rate", "5"], "--rate goes with made-up activity, not with --log"),
         (["--speed", "5"], "--speed goes with --log; made-up activity has a --rate"),
-        (["--duration", "0"], "--duration 0: must be at least 1"),
+        (["--duration", "0"], "--duration takes a number from 1 on, not '0'"),
         (["--cluster", "2"], "--cluster 2: must be 1 or 3"),
     ],
 )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import threading
+
 import pytest
 
+from ottla.cli import text_files
 from ottla.cli.command_error import CommandError
 from ottla.cli.property_files import load_properties
 from ottla.cli.text_files import read_text
@@ -78,3 +82,45 @@ def test_mark_of_the_encoding_is_no_part_of_the_text(tmp_path):
     path.write_bytes(b"\xef\xbb\xbfclient.id=ab\r\n")
 
     assert load_properties(str(path)) == {"client.id": "ab"}
+
+
+def test_file_without_an_end_is_refused(monkeypatch):
+    """It would fill the memory."""
+    monkeypatch.setattr(text_files, "MOST_BYTES", 1000)
+
+    with pytest.raises(CommandError, match=r"cannot read the plan /dev/zero: it has more than"):
+        read_text("/dev/zero", "the plan")
+
+
+def test_pipe_is_read_to_its_end(tmp_path):
+    """As shells make one of `<(...)`."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_text, args=("a=1\r\nb=2\r",))
+    writer.start()
+
+    assert load_properties(str(path)) == {"a": "1", "b": "2"}
+    writer.join()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("delete-records", "--offset-json-file"),
+        ("leader-election", "--election-type", "preferred", "--path-to-json-file"),
+        ("reassign-partitions", "--execute", "--reassignment-json-file"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("content", ["[" * 100_000, "\ufeff{", '{"a": ' + "9" * 5000 + "}"])
+def test_commands_name_a_file_that_is_no_json(tool, admin, tmp_path, words, content):
+    """However deep it is, and with a mark at its beginning."""
+    path = tmp_path / "file.json"
+    path.write_text(content, encoding="utf-8")
+    name, *options = words
+    outcome = tool(name, *options, path)
+
+    assert outcome.status == 1
+    assert len(outcome.err.splitlines()) == 1
+    assert f"{path} is not JSON: " in outcome.err
+    assert "--log-level DEBUG" not in outcome.err

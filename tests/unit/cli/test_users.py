@@ -72,7 +72,7 @@ def test_user_is_removed(tool, cluster):
         ("remove bob", "user bob has no credentials"),
         ("remove alice --mechanism SCRAM-SHA-256", "user alice has no credentials"),
         ("add bob --mechanism PLAIN", "--mechanism may be SCRAM-SHA-256 or SCRAM-SHA-512"),
-        ("add bob --iterations 100", "--iterations must be 4096 to 16384"),
+        ("add bob --iterations 100", "--iterations takes a number from 4096 to 16384, not '100'"),
         ("list --zookeeper a:1 --log-dir b", "only one of"),
         ("list --password-file x", "--password-file"),
         ("add bob", "the password must not be empty"),

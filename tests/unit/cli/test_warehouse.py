@@ -58,14 +58,14 @@ def test_topics_may_be_a_pattern():
         (("query", "--table", "t"), "missing required option --sql"),
         (("compact", "--table", "t", "--topic", "a"), "option --topic cannot be used with compact"),
         ((*LOAD, "--delete"), "option --delete cannot be used with load"),
-        ((*LOAD, "--max-records", "0"), "--max-records 0: must be at least 1"),
+        ((*LOAD, "--max-records", "0"), "--max-records takes a number from 1 on, not '0'"),
         (
             ("vacuum", "--table", "t", "--retain-hours", "-1"),
-            "--retain-hours -1: must be at least 0",
+            "--retain-hours takes a number from 0 on, not '-1'",
         ),
         (
             ("query", "--table", "t", "--sql", "SELECT 1", "--at-version", "-1"),
-            "--at-version -1: must be at least 0",
+            "--at-version takes a number from 0 on, not '-1'",
         ),
         ((*LOAD, "--once", "--continuous"), "--continuous cannot be used with option --once"),
     ],
