@@ -64,6 +64,7 @@ OTHERS = {
     "runtime/log_levels": "levels of loggers, which operators change",
     "runtime/own_folder": "temporary folders of commands",
     "runtime/portable_pollers": "the pollers of systems without epoll",
+    "runtime/regular_file": "files that settings name, read whole, for keys and for connectors",
     "runtime/served_sockets": "a broker on the loop of another program",
     "server/broker_settings": "the parts that follow a setting which changes, for looking up",
     "server/slice_context": "how handlers see a slice of a large request",

@@ -25,6 +25,7 @@ from ottla.config.java_regex import java_pattern
 from ottla.config.properties import parse_properties
 from ottla.connect.worker_clients import with_prefix
 from ottla.errors import ConfigError
+from ottla.runtime.regular_file import read_regular
 
 REFERENCE: Final = re.compile(r"\$\{([^}:]+):(?:([^}:]*):)?([^}]*)\}")
 _PACKAGE: Final = "org.apache.kafka.common.config.provider."
@@ -134,7 +135,7 @@ class PathProvider(ConfigProvider):
         if self._allowed and not any(found.is_relative_to(each) for each in self._allowed):
             raise self.refuse(path, key, "is outside of the provider's param.allowed.paths")
         try:
-            return found.read_text(encoding="utf-8")
+            return read_regular(found).decode("utf-8")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise self.refuse(path, key, f"cannot be read: {reason}") from error

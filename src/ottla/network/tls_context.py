@@ -404,7 +404,7 @@ def fingerprint(settings: SslSettings) -> Fingerprint:
 def _identity(path: str) -> tuple[int, ...] | None:
     try:
         stat = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):  # a name may hold a NUL
         return None
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 

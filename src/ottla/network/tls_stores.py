@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.config.config_type import Password
 from ottla.config.ssl_config import PKCS12, SslSettings
 from ottla.errors import ConfigError
+from ottla.runtime.regular_file import read_regular
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
@@ -125,10 +126,10 @@ def _require_pem(what: str, type_key: str, location: str) -> None:
 
 def _read(what: str, location: str) -> bytes:
     try:
-        with open(location, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise ConfigError(f"{what}: {error.strerror}") from None
+        return read_regular(location)
+    except (OSError, ValueError) as error:  # a name may hold a NUL
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"{what}: {reason}") from None
 
 
 def _lines(pem: Password) -> str:

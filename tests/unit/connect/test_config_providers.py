@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from ottla.connect.config_providers import PROVIDERS, ConfigProviders
@@ -177,3 +179,12 @@ def test_what_code_says_has_references_for_what_it_got(tmp_path):
     assert providers.hide(text) == f"ann, {given['password']} and {given['longer']}"
     providers.resolve({"a": "${vault:s3cret}", "b": "of-db and"})
     assert providers.hide(text) == f"ann, {given['password']} and {given['longer']}"
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_pipe_or_device_is_no_file_of_secrets(tmp_path, make):
+    """The worker's loop would wait for it, or its memory be filled."""
+    make(tmp_path / "secrets")
+    for text in (f"${{file:{tmp_path}/secrets:key}}", f"${{dir:{tmp_path}:secrets}}"):
+        with pytest.raises(ConfigError, match="cannot be read: is no regular file"):
+            resolve(WORKER, {"a": text})

@@ -15,7 +15,13 @@ from tls_world import agree
 
 from ottla.config.ssl_config import ListenerSslSettings, SslSettings
 from ottla.errors import ConfigError
-from ottla.network.tls_context import client_context, openssl_name, server_context
+from ottla.network.tls_context import (
+    FollowedTls,
+    client_context,
+    client_stores,
+    openssl_name,
+    server_context,
+)
 
 SUITES_OF_1_3 = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256"
 SUITE_OF_1_2 = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
@@ -253,3 +259,18 @@ def test_clients_are_asked_for_certificates(certificates, client_auth, key, is_a
     else:
         with pytest.raises(ssl.SSLError, match=r"(?i)certificate"):
             agree(server, client)
+
+
+@pytest.mark.parametrize("key", ["ssl.keystore.location", "ssl.truststore.location"])
+@pytest.mark.parametrize("kind", ["PEM", "PKCS12"])
+@pytest.mark.parametrize("name", ["pipe", "/dev/zero", "a\0b"])
+def test_store_is_a_file_that_is_there_at_once(tmp_path, key, kind, name):
+    """Settings that change while a broker runs are tried on its loop, which serves all clients."""
+    os.mkfifo(tmp_path / "pipe")
+    location = str(tmp_path / name)
+    settings = {key: location, key.replace("location", "type"): kind}
+
+    with pytest.raises(ConfigError) as caught:
+        FollowedTls("test", SslSettings.parse(settings), client_stores)
+
+    assert caught.value.message.startswith(f"{key}={location}: ")
