@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
+from ottla.config.config_type import BOOLEAN, DOUBLE, INT, LONG, SHORT, STRING
 from ottla.errors import ConfigError
 from ottla.structs import NamedTuple
 
@@ -157,6 +158,29 @@ BROKER_UNUSED: Final = _reasons(
     }
 )
 """Settings of a broker that are passed over, and why they would change nothing."""
+
+UNUSED_THREAD_KEYS: Final = {
+    "background.threads": 10,
+    "num.io.threads": 8,
+    "num.network.threads": 3,
+}
+"""Pools of threads that Kafka resizes and Ottla does not have, and Kafka's defaults."""
+
+_UNUSED_LOGIN: Final = "Ottla's own logins do not refresh in this way: without effect."
+
+UNUSED_KEYS: Final = {
+    **dict.fromkeys(UNUSED_THREAD_KEYS, (INT, "Ottla has no such threads: without effect.")),
+    "log.preallocate": (BOOLEAN, "Segments grow as they are written: without effect."),
+    "sasl.kerberos.kinit.cmd": (STRING, _UNUSED_LOGIN),
+    "sasl.kerberos.min.time.before.relogin": (LONG, _UNUSED_LOGIN),
+    "sasl.kerberos.ticket.renew.jitter": (DOUBLE, _UNUSED_LOGIN),
+    "sasl.kerberos.ticket.renew.window.factor": (DOUBLE, _UNUSED_LOGIN),
+    "sasl.login.refresh.buffer.seconds": (SHORT, _UNUSED_LOGIN),
+    "sasl.login.refresh.min.period.seconds": (SHORT, _UNUSED_LOGIN),
+    "sasl.login.refresh.window.factor": (DOUBLE, _UNUSED_LOGIN),
+    "sasl.login.refresh.window.jitter": (DOUBLE, _UNUSED_LOGIN),
+}
+"""What can be changed as in Kafka and does nothing: the types, and why."""
 
 TOPIC_UNUSED: Final = _reasons(
     {

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigTableType
-from ottla.config.config_type import BOOLEAN, DOUBLE, INT, LONG, SHORT, STRING, ConfigType
+from ottla.config.config_type import INT, ConfigType
 from ottla.config.coordinator_config import ConsumerGroupConfig
-from ottla.config.known_keys import family_of
+from ottla.config.known_keys import UNUSED_KEYS, UNUSED_THREAD_KEYS, family_of
 from ottla.config.metrics_config import ClientMetricsConfig
 from ottla.config.sasl_config import sasl_key_of
 from ottla.config.ssl_config import ListenerSslSettings, SslSettings
@@ -74,29 +74,6 @@ DYNAMIC_BROKER_KEYS: Final = (
 )
 """The broker's settings that can change while it runs."""
 
-UNUSED_THREAD_KEYS: Final = {
-    "background.threads": 10,
-    "num.io.threads": 8,
-    "num.network.threads": 3,
-}
-"""Pools of threads that Kafka resizes and Ottla does not have, and Kafka's defaults."""
-
-_UNUSED_LOGIN: Final = "Ottla's own logins do not refresh in this way: without effect."
-
-UNUSED_KEYS: Final = {
-    **dict.fromkeys(UNUSED_THREAD_KEYS, (INT, "Ottla has no such threads: without effect.")),
-    "log.preallocate": (BOOLEAN, "Segments grow as they are written: without effect."),
-    "sasl.kerberos.kinit.cmd": (STRING, _UNUSED_LOGIN),
-    "sasl.kerberos.min.time.before.relogin": (LONG, _UNUSED_LOGIN),
-    "sasl.kerberos.ticket.renew.jitter": (DOUBLE, _UNUSED_LOGIN),
-    "sasl.kerberos.ticket.renew.window.factor": (DOUBLE, _UNUSED_LOGIN),
-    "sasl.login.refresh.buffer.seconds": (SHORT, _UNUSED_LOGIN),
-    "sasl.login.refresh.min.period.seconds": (SHORT, _UNUSED_LOGIN),
-    "sasl.login.refresh.window.factor": (DOUBLE, _UNUSED_LOGIN),
-    "sasl.login.refresh.window.jitter": (DOUBLE, _UNUSED_LOGIN),
-}
-"""What can be changed as in Kafka and does nothing: the types, and why."""
-
 THREAD_KEYS: Final = frozenset(UNUSED_THREAD_KEYS) | {
     "log.cleaner.threads",
     "num.recovery.threads.per.data.dir",
@@ -142,7 +119,12 @@ class DynamicConfig:
         self._topics: dict[str, dict[str, str]] = {}
         self._last_given: tuple[BrokerConfig, Mapping[str, str]] = (broker_config, {})
         self._last_config = TopicConfig.of(*self._last_given)
+        self._wanted: dict[str, dict[str, str]] = {}
+        """The overrides of brokers that each alone keeps our rules."""
+
         self._brokers: dict[str, dict[str, str]] = {}
+        """Those of them that fit together, and are in force."""
+
         self._groups: dict[str, ConsumerGroupConfig] = {}
         self._group_defaults = ConsumerGroupConfig.of(broker_config, {})
         self._clients: dict[ClientEntity, dict[str, str]] = {}
@@ -309,28 +291,41 @@ class DynamicConfig:
 
     async def _read_broker(self, name: str) -> None:
         overrides = self._readable(name, await self.entities.read(BROKERS, name))
-        known = self._brokers.get(name, {})
+        known = self._wanted.get(name, {})
         good = _without_bad_values(f"broker {name}", BrokerConfig, _changeable(name, overrides))
         has_key_stores = any(map(is_key_store, known | good))
         if good != known:
-            self._brokers[name] = good
-            self.broker_config = self._config_in_force(name)
+            self._wanted[name] = good
+            self.broker_config = self._config_in_force()
             for listener in self._broker_listeners:
                 listener()
         for listener in self._key_store_listeners if has_key_stores else ():
             listener()
 
-    def _config_in_force(self, changed: str) -> BrokerConfig:
-        """The settings with all overrides, except those of listeners that do not fit together."""
+    def _config_in_force(self) -> BrokerConfig:
+        """The settings with all overrides, or with those that fit; of listeners all or none.
+
+        What was left out is tried again with each change: another may have stood against it.
+        """
+        self._brokers = dict(self._wanted)
         try:
             return self._with_overrides()
-        except ConfigError as error:
-            logger.error("broker %s: overrides of listeners have no effect: %s", changed, error)
-        self._brokers[changed] = {
-            name: text
-            for name, text in self._brokers[changed].items()
-            if name not in LISTENER_KEYS and not is_of_listener(name)
-        }
+        except ConfigError:
+            self._brokers = {}
+        for owner in (paths.DEFAULT_ENTITY, self.broker_name):
+            pieces: dict[str, dict[str, str]] = {}
+            for name, text in self._wanted.get(owner, {}).items():
+                is_listeners = name in LISTENER_KEYS or is_of_listener(name)
+                pieces.setdefault("listeners" if is_listeners else name, {})[name] = text
+            for what, piece in pieces.items():
+                before = self._brokers.get(owner, {})
+                self._brokers[owner] = before | piece
+                try:
+                    self._with_overrides()
+                except ConfigError as error:
+                    self._brokers[owner] = before
+                    message = "broker %s: overrides of %s have no effect: %s"
+                    logger.error(message, owner, what, error.message)
         return self._with_overrides()
 
     def _with_overrides(self) -> BrokerConfig:

@@ -411,3 +411,32 @@ def test_rules_of_a_login_are_fixed_while_their_listener_stays():
 
     added = {"listeners": "A://:9092,B://:9093,C://:9094", name.format("c"): "SCRAM-SHA-512"}
     dynamic.validate_broker("3", added)
+
+
+THREADS, MEMORY = "log.cleaner.threads", "log.cleaner.dedupe.buffer.size"
+MIB = str(1 << 20)
+
+
+@pytest.mark.parametrize("broker_threads", [None, "1", "2"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_overrides_that_do_not_fit_together_are_left_out_alone(
+    world, caplog, broker_threads, restarts
+):
+    """All others count; and it counts itself as soon as nothing stands against it."""
+    own = {"log.retention.ms": "7"} | ({} if broker_threads is None else {THREADS: broker_threads})
+    world.write("brokers", "3", own)
+    world.write("brokers", "<default>", {MEMORY: MIB, "num.replica.fetchers": "2"})
+    if restarts:
+        world.dynamic.stop()
+        world.start()
+    config = world.dynamic.broker_config
+
+    assert config.log_retention_ms == 7
+    assert config.num_replica_fetchers == 2
+    has_both = broker_threads != "2"
+    assert (config.log_cleaner_dedupe_buffer_size == 1 << 20) is (
+        has_both or config.log_cleaner_threads == 1
+    )
+    assert ("have no effect" in caplog.text) is not has_both
+    world.write("brokers", "3", {THREADS: "1"})
+    assert world.dynamic.broker_config.log_cleaner_dedupe_buffer_size == 1 << 20
