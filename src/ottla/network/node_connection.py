@@ -41,6 +41,8 @@ FIRST_HANDSHAKE_VERSION = 1
 LOGIN_AGAIN_FROM = 0.85
 LOGIN_AGAIN_SPREAD = 0.1
 """A client logs in again when this much of its session is over; not all clients at once."""
+LOGIN_AGAIN_LEAST_MS = 500
+"""A request goes out between two logins, however short the broker says that sessions are."""
 
 
 class ConnectionSettings(Protocol):
@@ -367,7 +369,8 @@ class NodeConnection:
         self._login_again_ms = NEVER_MS
         if lifetime_ms > 0:
             share = LOGIN_AGAIN_FROM + LOGIN_AGAIN_SPREAD * self._runtime.random.random()
-            self._login_again_ms = self._runtime.clock.monotonic_ms() + int(lifetime_ms * share)
+            wait_ms = max(int(lifetime_ms * share), LOGIN_AGAIN_LEAST_MS)
+            self._login_again_ms = self._runtime.clock.monotonic_ms() + wait_ms
 
     async def _agree_on_versions(self, channel: Channel) -> ApiVersionsResponse:
         """Ask with our highest version; a broker that does not know it names its own."""

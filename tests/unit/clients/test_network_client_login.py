@@ -190,3 +190,20 @@ def test_password_that_is_no_longer_right_ends_the_connection(runtime, client, b
         runtime.scheduler.run(connection.ready())
 
     assert connection.channel is None
+
+
+@pytest.mark.parametrize("lifetime_ms", [1, 2, 100])
+def test_request_goes_out_however_short_sessions_are(runtime, client, broker, lifetime_ms):
+    """A broker whose sessions are over at once would have the client log in without an end."""
+    answer = SaslAuthenticateResponse(session_lifetime_ms=lifetime_ms)
+    broker.on(SaslAuthenticateRequest, answer)
+    connection = connect(runtime, client)
+
+    async def beat():
+        await client.send_on(connection, HeartbeatRequest(), 0)
+
+    runtime.scheduler.run(beat())
+    runtime.scheduler.advance(600)
+    runtime.scheduler.run(beat())
+
+    assert kinds(broker)[1:] == [*["SaslHandshake", "SaslAuthenticate", "Heartbeat"] * 2]
