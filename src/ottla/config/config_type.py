@@ -93,6 +93,7 @@ _OF_ANNOTATION: Final = {
 
 _BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 
+_DOUBLE: Final = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 _WITH_UNIT: Final = r"(\d+) *([A-Za-z]+)"
 _UNITS: Final = {
     "ms": 1,
@@ -165,11 +166,15 @@ def _parse_boolean(key: str, value: Any) -> bool:
 
 
 def _parse_double(key: str, value: Any) -> float:
-    if not isinstance(value, bool) and isinstance(value, int | float | str):
+    """Of text only what Java reads and `float` too: no `1_0`, no digits of other scripts."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number or (isinstance(value, str) and re.fullmatch(_DOUBLE, value.strip())):
         try:
-            return float(value)
-        except ValueError:
-            pass  # falls through to the one message below
+            number = float(value)
+        except OverflowError:  # of a whole number that is too large
+            number = math.inf
+        if math.isfinite(number):
+            return number
     raise ConfigError(f"{key}={value}: must be a number")
 
 

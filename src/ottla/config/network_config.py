@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
-from ottla.config.config_type import INT, INT_MAX, LIST, LONG, LONG_MAX
+from ottla.config.config_type import INT_MAX, LIST, LONG, LONG_MAX
 from ottla.config.rule import at_least, between, one_of
+from ottla.config.whole_number import number_of
 from ottla.errors import ConfigError
 from ottla.runtime.poller import AUTO, POLLERS
 from ottla.structs import EndPoint
@@ -272,6 +273,11 @@ class NetworkConfig(ConfigTable, group=True):
         super().complete(values, given)
         overrides = values["max_connections_per_ip_overrides"]
         values["max_connections_per_ip_overrides"] = _parse_connection_limits(overrides)
+        if not values["max_connections_per_ip"] and not overrides:
+            raise ConfigError(
+                "max.connections.per.ip=0: must be above 0 where max.connections.per.ip.overrides "
+                "names no address, as nobody could connect"
+            )
         key = "listener.security.protocol.map"
         protocols = parse_protocol_map(key, values["listener_security_protocol_map"])
         values["listener_security_protocol_map"] = protocols
@@ -288,10 +294,18 @@ def _parse_connection_limits(entries: Collection[str]) -> dict[str, int]:
     key = "max.connections.per.ip.overrides"
     limits = {}
     for entry in entries:
+        from ipaddress import ip_address  # most brokers have none of these limits
+
         host, _, limit = entry.rpartition(":")
-        if not host:
+        number = number_of(limit, 0, INT_MAX)
+        if not host or number is None:
             raise ConfigError(f"{key}={entry}: each entry must be address:limit")
-        limits[host.strip("[]")] = int(INT.parse(key, limit))
+        try:
+            limits[str(ip_address(host.strip("[]")))] = number
+        except ValueError:
+            raise ConfigError(
+                f"{key}={entry}: {host} must be an address; names of hosts are not looked up"
+            ) from None
     return limits
 
 

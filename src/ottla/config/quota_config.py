@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from ottla.config.config_type import DOUBLE, INT, LONG, ConfigType
+from ottla.config.config_type import DOUBLE, INT, LONG, LONG_MAX, ConfigType
 from ottla.errors import ConfigError
 from ottla.structs import ClientEntity
 
@@ -31,14 +31,17 @@ IP_QUOTA_TYPES: Final[Mapping[str, ConfigType]] = {CONNECTION_CREATION_RATE: INT
 
 
 def parse_limit(key: str, value: object, types: Mapping[str, ConfigType] = QUOTA_TYPES) -> float:
-    """The limit that a key is set to; ConfigError for an unknown key or a value below 0."""
+    """The limit that a key is set to; ConfigError for an unknown key or a value below 0.
+
+    Requests have limits as doubles, of which none is the largest long: it is the one above it.
+    """
     kind = types.get(key)
     if kind is None:
         raise ConfigError(f"{key}: must be one of {', '.join(types)}")
     if isinstance(value, float) and kind is not DOUBLE and value.is_integer():
-        value = int(value)
+        value = LONG_MAX if value == float(LONG_MAX) else int(value)
     limit = float(kind.parse(key, value))
-    if not 0 < limit < float("inf"):
+    if limit <= 0:
         raise ConfigError(f"{key}={value}: must be greater than 0")
     return limit
 
@@ -46,7 +49,7 @@ def parse_limit(key: str, value: object, types: Mapping[str, ConfigType] = QUOTA
 def format_limit(key: str, limit: float) -> str:
     """The limit as it is stored: 1024, or 200.0 for a limit that may be a fraction."""
     kind = {**QUOTA_TYPES, **IP_QUOTA_TYPES}[key]
-    return str(kind.format(limit if kind is DOUBLE else int(limit)))
+    return str(kind.format(limit if kind is DOUBLE else min(int(limit), LONG_MAX)))
 
 
 def limit_in(entity: ClientEntity, overrides: Mapping[str, str], key: str) -> float | None:

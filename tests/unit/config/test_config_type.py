@@ -165,3 +165,33 @@ def test_number_is_of_ascii_digits(kind, text):
     """Kafka takes no other form; Python does."""
     with pytest.raises(ConfigError, match="must be a whole number of"):
         kind.parse("k", text)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "nan",
+        "NaN",
+        "inf",
+        "-Infinity",
+        "1_0",
+        "\u0663",
+        "1e999",
+        "0x1p3",
+        "",
+        float("nan"),
+        10**400,
+    ],
+)
+def test_double_is_a_number_that_ends(given):
+    """No rule of a setting holds for NaN, and what Java does not read is a slip."""
+    with pytest.raises(ConfigError, match="must be a number"):
+        DOUBLE.parse("k", given)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1", 1.0), (" 1.5 ", 1.5), ("1.", 1.0), (".5", 0.5), ("+1E-3", 0.001)]
+)
+def test_double_is_written_in_every_form_of_java(text, value):
+    """With an exponent, and without the digits on one side of the point."""
+    assert DOUBLE.parse("k", text) == value

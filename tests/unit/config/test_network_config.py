@@ -74,7 +74,11 @@ def test_custom_listener_names_need_a_map():
         ),
         ({"inter_broker_listener_name": "OTHER"}, "one of the advertised listeners"),
         ({"max_connections_per_ip_overrides": "10.0.0.1"}, "address:limit"),
-        ({"max_connections_per_ip_overrides": "10.0.0.1:x"}, "whole number"),
+        ({"max_connections_per_ip_overrides": "10.0.0.1:x"}, "address:limit"),
+        ({"max_connections_per_ip_overrides": "10.0.0.1:-1"}, "address:limit"),
+        ({"max_connections_per_ip_overrides": "10.0.0.1:99999999999"}, "address:limit"),
+        ({"max_connections_per_ip_overrides": "localhost:5"}, "localhost must be an address"),
+        ({"max_connections_per_ip": "0"}, "nobody could connect"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(settings, reason):
@@ -88,3 +92,11 @@ def test_connection_limits_are_by_address():
     config = parsed(max_connections_per_ip_overrides="10.0.0.1:5,[::1]:7")
 
     assert config.max_connections_per_ip_overrides == {"10.0.0.1": 5, "::1": 7}
+
+
+def test_limit_of_an_address_counts_however_it_is_written():
+    """Connections have their addresses in the shortest form."""
+    text = "[0:0:0:0:0:0:0:1]:7"
+    config = parsed(max_connections_per_ip="0", max_connections_per_ip_overrides=text)
+
+    assert config.max_connections_per_ip_overrides == {"::1": 7}

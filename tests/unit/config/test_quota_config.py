@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.config.quota_config import parse_limit
+from ottla.config.config_type import LONG_MAX
+from ottla.config.quota_config import format_limit, parse_limit
 from ottla.errors import ConfigError
 
 
@@ -23,3 +24,14 @@ def test_limits_are_read_as_kafka_writes_them():
     assert parse_limit("controller_mutation_rate", 2.5) == 2.5
     with pytest.raises(ConfigError, match="must be one of"):
         parse_limit("bogus", 1)
+
+
+@pytest.mark.parametrize("value", [str(LONG_MAX), LONG_MAX, float(LONG_MAX)])
+def test_largest_long_is_a_limit(value):
+    """Who wants none writes it, and requests have it as the double above it."""
+    limit = parse_limit("consumer_byte_rate", value)
+
+    assert format_limit("consumer_byte_rate", limit) == str(LONG_MAX)
+    assert parse_limit("consumer_byte_rate", format_limit("consumer_byte_rate", limit)) == limit
+    with pytest.raises(ConfigError, match="64 bits"):
+        parse_limit("consumer_byte_rate", 1e19)
