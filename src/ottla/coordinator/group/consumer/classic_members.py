@@ -102,7 +102,7 @@ class ClassicMembers(MemberRequests[ConsumerGroup]):
         """The member whose place the sender takes; None is a new place, for which is room."""
         known = find_rejoining(group, attempt)
         if known is None:
-            self._rebalancer.check_room(len(group.members))
+            self._rebalancer.check_room(group)
         check_protocols(group, attempt)
         return known
 
@@ -129,6 +129,7 @@ class ClassicMembers(MemberRequests[ConsumerGroup]):
                 changes.set_current(known, CurrentAssignment(assigned=known.current.assigned))
             changes.update_details(known, details)
             return known
+        self._rebalancer.check_log(changes.group)
         member = self._rebalancer.new_member(member_id, known.details)
         member.current = CurrentAssignment(assigned=known.current.assigned)
         changes.replace_member(known, member)

@@ -187,13 +187,15 @@ class ConsumerGroupCoordinator:
             details = known.details._replace(classic=None)
         details = updated_details(details, request, client)
         if group is None or known is None:
-            self._rebalancer.check_room(0 if group is None else len(group.members))
+            self._rebalancer.check_room(group)
             new = group or self._manager.add_consumer_group(ConsumerGroup(request.group_id))
             changes = GroupChanges(new)
             member = self._rebalancer.new_member(request.member_id, details)
             changes.add_member(member)
             logger.info("Member %s joins group %s", member.member_id, request.group_id)
             return changes, member
+        if known.member_id != request.member_id:
+            self._rebalancer.check_log(group)
         changes = GroupChanges(group)
         without_epoch = CurrentAssignment(assigned=known.current.assigned)
         known.cancel_rebalance_timer()

@@ -94,13 +94,29 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
         group.writes.abandon(error)
         yield from ()
 
-    def check_room(self, member_count: int) -> None:
-        """GROUP_MAX_SIZE_REACHED if a group of so many members cannot have one more."""
+    def check_room(self, group: ConsumerGroup | None) -> None:
+        """Whether a group can have one more member; GROUP_MAX_SIZE_REACHED if it has too many."""
+        if group is None:
+            return
+        self.check_log(group)
         limit = self._config.group_consumer_max_size
-        if member_count >= limit:
+        if len(group.members) >= limit:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"The consumer group has reached its maximum capacity of {limit} members.",
+            )
+
+    def check_log(self, group: ConsumerGroup) -> None:
+        """COORDINATOR_NOT_AVAILABLE while the log does not take the changes that were made before.
+
+        They are tried again. New member ids meanwhile would fill memory, one for each attempt.
+        """
+        if not group.writes.is_failing:
+            return
+        self._manager.store_records(group, {}, _nothing_waits)
+        if group.writes.is_failing:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, "The log of the group cannot be written."
             )
 
     def new_member(self, member_id: str, details: MemberDetails) -> ConsumerMember:

@@ -31,6 +31,7 @@ class PendingWrites:
         self._batches: dict[int, Mapping[bytes, bytes | None]] = {}
         self._newest: dict[bytes, int] = {}
         self._waiting: list[OnStored] = []
+        self._has_failed = False
 
     @property
     def keys(self) -> dict[bytes, None]:
@@ -41,6 +42,14 @@ class PendingWrites:
     def is_idle(self) -> bool:
         """Whether the log has all that was written."""
         return not self.unsaved and not self._batches
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the newest answer of the log was an error, and something still waits for it.
+
+        Each new member would add records that wait, as none of its own can be left out later.
+        """
+        return self._has_failed and not self.is_idle
 
     def write(self, records: Records, append: Append, on_stored: OnStored) -> None:
         """Write the records, with those that could not be written before."""
@@ -78,6 +87,7 @@ class PendingWrites:
 
     def _complete(self, sequence: int, error: ErrorCode) -> None:
         batch = self._batches.pop(sequence)
+        self._has_failed = bool(error)
         if error:
             # A key that was written again since keeps its later value.
             lost = {key: batch[key] for key in batch if self._newest.get(key) == sequence}

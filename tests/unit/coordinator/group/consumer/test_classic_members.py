@@ -355,3 +355,21 @@ def test_answer_that_is_not_in_the_log_is_an_error(ask):
     world.log.error = ErrorCode.NONE
 
     assert peer.rejoin() is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("instance", [None, "i"])
+def test_joins_do_not_fill_memory_while_the_log_cannot_be_written(instance):
+    """Each attempt of a client without an id would make a member, or a new one of its instance."""
+    world = ConsumerWorld({"t": 4})
+    mixed(world)
+    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    first = ClassicPeer(world, instance=instance).join().error
+    writes, count = world.consumers.writes, len(world.consumers.members)
+    waiting = len(writes.unsaved)
+
+    more = {ClassicPeer(world, instance=instance).join().error for _ in range(50)}
+
+    assert {first} == more == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert (len(writes.unsaved), len(world.consumers.members)) == (waiting, count)
+    world.log.error = ErrorCode.NONE
+    assert ClassicPeer(world, instance=instance).rejoin() is ErrorCode.NONE

@@ -159,6 +159,23 @@ def test_failed_write_is_made_up_for(world):
     assert sorted(a.owned) == ALL
 
 
+def test_new_members_are_refused_while_the_log_cannot_be_written(world):
+    """Each attempt has an id of its own, and its records would wait for the log as well."""
+    world.members("a")
+    world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    first = world.join(Peer("b-0"))
+    waiting = len(world.consumers.writes.unsaved)
+
+    more = {world.join(Peer(f"b-{number}")) for number in range(1, 50)}
+
+    assert {first} == more == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert len(world.consumers.writes.unsaved) == waiting
+    world.log.error = ErrorCode.NONE
+    assert world.join(Peer("c")) is ErrorCode.NONE
+    world.reload()
+    assert "c" in world.consumers.members
+
+
 @pytest.mark.parametrize("epoch", [2, 7])
 def test_epoch_ahead_of_the_members_is_fenced(world, epoch):
     """It comes from somebody else, or from a time that was lost."""

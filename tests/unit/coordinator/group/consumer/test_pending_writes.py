@@ -107,3 +107,23 @@ def test_nothing_of_a_group_that_was_given_up_is_written_later():
     assert log.batches[2] == {b"m": b"1"}
     log.callbacks[2](FAILED)
     assert writes.unsaved == {b"m": b"1"}
+
+
+def test_writes_fail_until_the_log_takes_one():
+    """Also while the next attempt is under way; not where nothing is left to be written."""
+    writes, log = PendingWrites(), Log()
+    writes.write({b"k": b"1"}, log.append, lambda error: None)
+    assert not writes.is_failing
+    log.callbacks[0](FAILED)
+    assert writes.is_failing
+
+    writes.write({}, log.append, lambda error: None)
+    assert writes.is_failing
+    log.callbacks[1](NONE)
+    assert not writes.is_failing
+
+    for _ in range(2):
+        writes.write({b"k": b"2"}, log.append, lambda error: None)
+    log.callbacks[3](NONE)
+    log.callbacks[2](FAILED)
+    assert not writes.is_failing
