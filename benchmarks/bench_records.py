@@ -26,6 +26,7 @@ from ottla.record import (
 from ottla.record.batch_builder import BatchBuilder, build_batch, build_batch_of_values
 from ottla.record.columnar import decode_columns
 from ottla.record.compression import CompressionType
+from ottla.record.record import NewRecord
 from ottla.record.record_batch import RecordBatch
 
 SIZES = (150, 1_000, 10_000)
@@ -133,7 +134,7 @@ def values(size: int) -> list[bytes]:
     return [VALUE] * size
 
 
-def records(size: int) -> list[plain_encoding.NewRecord]:
+def records(size: int) -> list[NewRecord]:
     return [(NOW, None, VALUE, ())] * size
 
 

@@ -37,8 +37,8 @@ from ottla.protocol.produce import PartitionProduceData, ProduceRequest, TopicPr
 from ottla.record import kernel
 from ottla.record.batch_builder import build_batch
 from ottla.record.compression import CompressionType
-from ottla.record.plain_encoding import NewRecord
 from ottla.record.plain_survey import survey_records
+from ottla.record.record import NewRecord
 from ottla.record.record_batch import BATCH_OVERHEAD, RecordBatch
 from ottla.testing.processes import BrokerProcess
 

@@ -6,7 +6,7 @@ import sys
 
 from ottla.cli.main import main
 from ottla.log import log_validator
-from ottla.record.plain_survey import RecordSurvey
+from ottla.record.record import RecordSurvey
 from ottla.record.record_batch import RecordBatch
 
 

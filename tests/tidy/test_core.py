@@ -21,7 +21,7 @@ ROOMS = {
     "server",
     "metrics",
 }
-CORE_LINES = 36_040
+CORE_LINES = 35_900
 OTHERS = {
     "coordinator/group/consumer/*": "groups of the newer protocol (KIP-848)",
     "coordinator/group/member_answers": "answers to very many members, a slice at a time",
@@ -38,7 +38,9 @@ OTHERS = {
     "network/held_bytes": "limits of what clients hold that stop in the middle",
     "network/sasl_login": "the client's side of a login, where settings have one",
     "network/traffic": "connections and bytes of listeners, for measures",
+    "network/broker_tls": "TLS of the listeners of a broker, where it has some",
     "network/tls_context": "what OpenSSL gets, of settings and files that change",
+    "network/tls_transport": "TLS on a socket, where a listener has it",
     "network/tls_input": "records of TLS on their way to OpenSSL, some at a time",
     "network/tls_stores": "the formats of keys and certificates, for looking up",
     "record/col*": "records as columns, for Spark",

@@ -11,6 +11,7 @@ import pytest
 
 import ottla
 from ottla.clients.client_settings import merge_settings
+from ottla.record import kernel
 
 
 def test_everything_that_is_announced_can_be_imported():
@@ -78,7 +79,7 @@ NOT_AT_THE_START = re.compile(
     # what the broker is not set up for
     r"ottla\.(metrics|registry\.(zookeeper|acl_store))"
     r"|ottla\.security\.(acls|sasl|scram|kerberos|oauthbearer|certificate|delegation_tokens)"
-    r"|ottla\.security\.password_encoder"
+    r"|ottla\.security\.(password_encoder|ssl_principal_mapper)|ottla\.network\.tls_"
     r"|ottla\.extensions\.(?!(cleaner(\.(cleaner|log_cleaner|log_to_clean))?|quotas(\.quotas)?"
     r"|measures(\.(measures|request_log))?|moves(\.(moves|reassignment|replica_moves?"
     r"|segment_copy))?)$)"
@@ -101,6 +102,8 @@ def test_a_start_imports_nothing_that_can_wait(start_broker, monkeypatch):
     modules = imported_modules(broker.log)
 
     assert "ottla.server.broker" in modules
+    plain = {name for name in modules if name.startswith("ottla.record.plain_")}
+    assert not (plain and kernel.COMPILED)  # they are for records that the compiled ones leave
     assert [name for name in modules if NOT_AT_THE_START.match(name)] == []
 
 

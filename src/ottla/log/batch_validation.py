@@ -11,13 +11,13 @@ from __future__ import annotations
 from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
 from ottla.record import kernel
 from ottla.record.compression import MAX_DECOMPRESSED_BYTES
-from ottla.record.plain_survey import RecordSurvey
 from ottla.record.record import (
     COMPRESSION_MASK,
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
     TRANSACTIONAL_FLAG,
     DecompressionLimitError,
+    RecordSurvey,
 )
 from ottla.record.record_batch import BATCH_OVERHEAD, CorruptRecordError, RecordBatch
 from ottla.structs import NO_PRODUCER_ID

@@ -22,13 +22,13 @@ from ottla.log.batch_validation import MAX_NAMED_RECORDS, validate_batch, valida
 from ottla.record import kernel
 from ottla.record.batch_builder import recompress
 from ottla.record.compression import MAX_DECOMPRESSED_BYTES, CompressionType
-from ottla.record.plain_survey import RecordSurvey
 from ottla.record.record import (
     COMPRESSION_MASK,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
     MIN_RECORD_BYTES,
     DecompressionLimitError,
+    RecordSurvey,
 )
 from ottla.record.record_batch import (
     BATCH_OVERHEAD,

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import logging
 import socket
-import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from ssl import SSLError
+from typing import TYPE_CHECKING, Final
 
 from ottla.network.acceptor import End, Listener
-from ottla.network.tls_context import ListenerTls
-from ottla.network.tls_transport import TlsSide, TlsTransport
-from ottla.network.transport import Transport
+from ottla.network.transport import TlsSide, Transport
 from ottla.runtime import Runtime, Timer
 from ottla.runtime.poller import READABLE, WRITABLE
 from ottla.runtime.serving_loop import ServedSockets
 from ottla.security.principal import KafkaPrincipal
-from ottla.security.ssl_principal_mapper import NoMatchingRuleError
 from ottla.structs import Value
+
+if TYPE_CHECKING:
+    from ottla.network.tls_context import ListenerTls
+    from ottla.network.tls_transport import TlsTransport
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class Handshakes:
 
         The poller watches for its bytes already.
         """
-        transport = TlsTransport(endpoint, tls.context, self.side)
+        transport = tls.transport(endpoint, self.side)
         fd = transport.fileno()
         expire = partial(self._end, fd, f"not done within {self._timeout_ms} ms")
         timer = self._scheduler.call_later(self._timeout_ms, expire)
@@ -103,7 +104,7 @@ class Handshakes:
         handshake = self._by_fd[fd]
         try:
             is_done = handshake.transport.handshake()
-        except ssl.SSLError as error:
+        except SSLError as error:
             self._end(fd, error.reason or error.strerror or str(error))
             return
         except OSError as error:
@@ -117,7 +118,7 @@ class Handshakes:
         """Name the client after its certificate, and hand it over; close it without a name."""
         try:
             principal = handshake.tls.principal_of(handshake.transport.peer_certificate)
-        except (NoMatchingRuleError, ValueError) as error:
+        except ValueError as error:
             self._end(fd, error)
             return
         handshake.timer.cancel()

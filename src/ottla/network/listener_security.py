@@ -1,7 +1,7 @@
 """The layers that the security protocol of a listener puts on it: TLS, a login, both or none.
 
-A login is a feature, as most listeners have none: the table names the place of the function that
-makes it, which is imported where a listener has one.
+Most listeners have none: the table names the places of those that make them, which are imported
+where a listener has one. A login is a feature.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ if TYPE_CHECKING:
     from ottla.security.sasl import SaslListener
     from ottla.security.scram import FindToken
 
+TLS: Final = "ottla.network.tls_context:ListenerTls"
 LOGIN: Final = "ottla.extensions.logins.listener_login:new_login"
 
 
 class Layers(NamedTuple):
     """The layers between the sockets of a listener and the requests of its clients."""
 
-    has_tls: bool = False
+    tls: str = ""
+    """The place of the class of a listener's TLS; none where it is empty."""
     login: str = ""
     """The place of the function that makes a listener's login; none where it is empty."""
 
 
 LAYERS: Final[Mapping[str, Layers]] = {
     "PLAINTEXT": Layers(),
-    "SSL": Layers(has_tls=True),
+    "SSL": Layers(tls=TLS),
     "SASL_PLAINTEXT": Layers(login=LOGIN),
-    "SASL_SSL": Layers(has_tls=True, login=LOGIN),
+    "SASL_SSL": Layers(tls=TLS, login=LOGIN),
 }
 """The layers of a listener, by its security protocol."""
 

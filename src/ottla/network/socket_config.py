@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.network.broker_tls import BrokerTls
 from ottla.network.descriptors import max_open_files
 from ottla.network.listener_security import BrokerLogins
-from ottla.network.tls_context import BrokerTls, ListenerTls
 from ottla.runtime import Clock
 from ottla.runtime.network import USE_SYSTEM_DEFAULT
 from ottla.structs import Value, field
 
 if TYPE_CHECKING:
+    from ottla.network.tls_context import ListenerTls
     from ottla.security.sasl import SaslAuthenticator, SaslListener
 
 NO_LIMIT = 2**31 - 1

@@ -13,8 +13,9 @@ from __future__ import annotations
 import logging
 import os
 import re
+import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from ottla.config.ssl_config import (
@@ -28,13 +29,14 @@ from ottla.config.ssl_config import (
 from ottla.errors import ConfigError
 from ottla.network.listener_security import LAYERS
 from ottla.network.tls_stores import certificate_of, load_key, load_trusted
-from ottla.runtime import Background, Runtime, Timer
+from ottla.network.tls_transport import TlsTransport
+from ottla.network.transport import TlsSide
+from ottla.runtime import Background
 from ottla.security.principal import ANONYMOUS, KafkaPrincipal
 from ottla.security.ssl_principal_mapper import SslPrincipalMapper
 from ottla.structs import Value
 
 if TYPE_CHECKING:
-    from ottla.config.broker_config import BrokerConfig
     from ottla.config.client_config import ClientConfig
     from ottla.security.certificate import Certificate
 
@@ -52,9 +54,6 @@ logger = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=SslSettings)
 Fingerprint = tuple[tuple[int, ...] | None, ...]
-LOOK_MS: Final = 5_000
-"""How often a broker looks whether files have changed."""
-
 EXPIRY_WARNING_DAYS: Final = (30, 7, 1)
 _DAY_MS: Final = 24 * 3600 * 1000
 
@@ -201,6 +200,10 @@ class ListenerTls(FollowedTls[ListenerSslSettings]):
         self._warned = 0
         super().__init__(what, settings, brokers_stores if serves_brokers else listener_stores)
 
+    def transport(self, endpoint: socket.socket, side: TlsSide) -> TlsTransport:
+        """The socket of a client that has just come; its handshake is with the files by now."""
+        return TlsTransport(endpoint, self.context, side)
+
     def principal_of(self, certificate: bytes | None) -> KafkaPrincipal:
         """The principal of a client that has shown this certificate, in DER, or none.
 
@@ -229,9 +232,13 @@ class ListenerTls(FollowedTls[ListenerSslSettings]):
             self.check(settings, stores)
         return StoreReading(settings, seen, stores)
 
-    def change(self, reading: StoreReading[ListenerSslSettings]) -> None:
-        """Use the stores that `try_settings` has read."""
-        self._use(reading)
+    def follow(self, settings: ListenerSslSettings, keeps_rules: bool) -> None:
+        """Use the files of changed settings; or keep the stores in use, where that cannot be."""
+        try:
+            self._use(self.try_settings(settings, keeps_rules))
+        except ConfigError as error:
+            self.refuse(settings, fingerprint(settings), error.message)
+            logger.error("%s: settings have no effect yet: %s", self.what, error.message)
 
     def check(self, settings: ListenerSslSettings, stores: TlsStores) -> None:
         """A certificate keeps its name and its hosts, and brokers must trust each other (KIP-226).
@@ -291,108 +298,6 @@ class ListenerTls(FollowedTls[ListenerSslSettings]):
                 end,
             )
         self._warned = passed
-
-
-class BrokerTls:
-    """TLS of all listeners of a broker: it follows files by a timer, and settings by `update`."""
-
-    def __init__(self, config: BrokerConfig) -> None:
-        self.listeners: dict[str, ListenerTls] = {}
-        has_others = config.zookeeper_connect is not None
-        brokers = config.inter_broker_listener_name if has_others else ""
-        self.listeners.update(self._new_listeners(config, brokers))
-        self.of_brokers = self.listeners.get(brokers)
-        """What this broker connects to others with; None for plaintext, or if it is alone."""
-
-        self._timer: Timer | None = None
-        self._is_looking = False
-
-    def _new_listeners(
-        self, config: BrokerConfig, brokers: str = ""
-    ) -> Iterator[tuple[str, ListenerTls]]:
-        """TLS of the listeners that are not there yet; ConfigError where keys cannot be used."""
-        for end_point in config.listeners:
-            name = end_point.listener_name
-            if name in self.listeners or not LAYERS[end_point.security_protocol].has_tls:
-                continue
-            has_login = bool(LAYERS[end_point.security_protocol].login)
-            try:
-                yield (
-                    name,
-                    ListenerTls(
-                        config.ssl_of(name),
-                        f"listener {name}",
-                        serves_brokers=name == brokers,
-                        has_login=has_login,
-                    ),
-                )
-            except ConfigError as error:
-                raise ConfigError(f"listener {end_point}: {error.message}") from None
-
-    def start(self, runtime: Runtime) -> None:
-        """Look for changed files, and for certificates that are about to expire."""
-        if self.listeners and self._timer is None:
-            self._look(runtime)
-            self._timer = runtime.scheduler.call_every(LOOK_MS, lambda: self._look(runtime))
-
-    def follow_listeners(self, config: BrokerConfig) -> None:
-        """Have TLS for listeners that were added, and no longer for those that were removed."""
-        added = dict(self._new_listeners(config))
-        names = {each.listener_name for each in config.listeners}
-        for name in self.listeners.keys() - names:
-            del self.listeners[name]
-        self.listeners.update(added)
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def check(self, config: BrokerConfig) -> None:
-        """ConfigError for settings of key stores that cannot take the place of those in use."""
-        names = {each.listener_name for each in config.listeners}
-        for name, listener in self.listeners.items():
-            if name in names:
-                listener.try_settings(config.ssl_of(name))
-        for _ in self._new_listeners(config):
-            pass  # it is only whether they can be made
-
-    def update(self, config: BrokerConfig, keeps_rules: bool = True) -> None:
-        """Follow changed settings, and read files again whose settings were made again.
-
-        The rules on changes do not hold for settings from before the start.
-        """
-        names = {each.listener_name for each in config.listeners}
-        for name, listener in self.listeners.items():
-            if name not in names:  # it is about to be removed
-                continue
-            settings = config.ssl_of(name)
-            try:
-                listener.change(listener.try_settings(settings, keeps_rules))
-            except ConfigError as error:
-                listener.refuse(settings, fingerprint(settings), error.message)
-                logger.error("%s: settings have no effect yet: %s", listener.what, error.message)
-
-    def _look(self, runtime: Runtime) -> None:
-        for listener in self.listeners.values():
-            listener.warn_of_expiry(runtime.clock.now_ms())
-        if not self._is_looking:
-            self._is_looking = True
-            runtime.background.submit(self._read_changed, self._take, self._fail)
-
-    def _read_changed(self) -> list[tuple[ListenerTls, StoreReading[ListenerSslSettings] | None]]:
-        return [(listener, listener.read_changed()) for listener in self.listeners.values()]
-
-    def _take(
-        self, readings: list[tuple[ListenerTls, StoreReading[ListenerSslSettings] | None]]
-    ) -> None:
-        self._is_looking = False
-        for listener, reading in readings:
-            if reading is not None:
-                listener.take(reading)
-
-    def _fail(self, error: BaseException) -> None:
-        self._is_looking = False
-        logger.error("certificates could not be looked at", exc_info=error)
 
 
 def fingerprint(settings: SslSettings) -> Fingerprint:
@@ -488,7 +393,7 @@ def client_context(settings: SslSettings) -> ssl.SSLContext:
 
 def client_tls(config: ClientConfig) -> ClientTls | None:
     """The TLS that a client connects with; None where security.protocol is without SSL."""
-    return ClientTls(ssl_settings(config)) if LAYERS[config.security_protocol].has_tls else None
+    return ClientTls(ssl_settings(config)) if LAYERS[config.security_protocol].tls else None
 
 
 def _restrict(context: ssl.SSLContext, settings: SslSettings) -> None:

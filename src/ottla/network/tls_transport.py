@@ -14,10 +14,17 @@ from collections.abc import Iterable
 from typing import Final, cast
 
 from ottla.network.tls_input import NOTHING, TlsInput, is_kept
-from ottla.network.transport import MSG_MORE, hang_up, has_ended, probe, send_read
+from ottla.network.transport import (
+    CHUNK_BYTES,
+    MSG_MORE,
+    TlsSide,
+    hang_up,
+    has_ended,
+    probe,
+    send_read,
+)
 from ottla.runtime import Buffer, File
 
-CHUNK_BYTES: Final = 64 * 1024
 # So much of one client is decrypted at once; 256 KB take a tenth of a millisecond.
 RECEIVE_BYTES: Final = 256 * 1024
 MAX_PULLS: Final = RECEIVE_BYTES // CHUNK_BYTES
@@ -27,20 +34,6 @@ HELLO_BYTES: Final = 8 * 1024
 MAX_HELLO_BYTES: Final = 32 * 1024
 # The bytes TLS itself may owe a peer (alerts, new keys) that does not read.
 MAX_OWED_BYTES: Final = 64 * 1024
-
-
-class TlsSide:
-    """The buffers that the connections of a processor share.
-
-    `ahead` are the descriptors of those whose next bytes may have been taken from the socket
-    already: the poller says nothing of them.
-    """
-
-    __slots__ = ("ahead", "scratch")
-
-    def __init__(self) -> None:
-        self.ahead: set[int] = set()
-        self.scratch = memoryview(bytearray(CHUNK_BYTES))
 
 
 class TlsTransport:

@@ -18,6 +18,22 @@ PROBE_SECONDS: Final = 5
 PROBES: Final = 3
 # Linux's: wait with a packet that is not full. Elsewhere it goes out at once.
 MSG_MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
+# Of a connection with TLS: so much is read from its socket, or encrypted, at once.
+CHUNK_BYTES: Final = 64 * 1024
+
+
+class TlsSide:
+    """The buffers that the connections with TLS of a processor share.
+
+    `ahead` are the descriptors of those whose next bytes may have been taken from the socket
+    already: the poller says nothing of them.
+    """
+
+    __slots__ = ("ahead", "scratch")
+
+    def __init__(self) -> None:
+        self.ahead: set[int] = set()
+        self.scratch = memoryview(bytearray(CHUNK_BYTES))
 
 
 class Transport(Protocol):

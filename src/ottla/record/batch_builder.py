@@ -15,13 +15,13 @@ from ottla.record.control_record import (
     EndTransactionMarker,
 )
 from ottla.record.kernel import crc32c
-from ottla.record.plain_encoding import NewRecord
 from ottla.record.record import (
     COMPRESSION_MASK,
     CONTROL_FLAG,
     HEADER_OVERHEAD,
     LOG_OVERHEAD,
     TRANSACTIONAL_FLAG,
+    NewRecord,
     RecordHeaders,
 )
 from ottla.record.record_batch import (

@@ -28,11 +28,11 @@ from ottla.record.legacy import (
 from ottla.record.legacy_batch import LegacyBatch
 from ottla.record.legacy_lz4 import compress_lz4
 from ottla.record.memory_records import batches
-from ottla.record.plain_encoding import NewRecord
 from ottla.record.record import (
     LOG_APPEND_TIME_FLAG,
     CorruptRecordError,
     DecompressionLimitError,
+    NewRecord,
     Record,
     encode_varint,
 )

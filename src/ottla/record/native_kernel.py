@@ -13,6 +13,8 @@ The types are C's, which Cython checks and mypy cannot.
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import cython
 from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_Resize
@@ -36,10 +38,8 @@ from cython.cimports.ottla.record.native_cursor import (
     Survey,
 )
 
-from ottla.record import plain_decoding, plain_encoding, plain_survey
 from ottla.record.consumer_record import ConsumerRecord, TimestampType
-from ottla.record.plain_survey import RecordSurvey
-from ottla.record.record import Record
+from ottla.record.record import EMPTY_SURVEY, Record, RecordSurvey
 
 INT64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 FAR = cython.declare(cython.longlong, 1 << 62)
@@ -273,10 +273,15 @@ def set_item(record, index: cython.Py_ssize_t, item) -> cython.void:
     PyTuple_SET_ITEM(record, index, item)
 
 
+def plain(loops: str):
+    """A module of plain loops, which most processes never need: it is imported late."""
+    return import_module("ottla.record.plain_" + loops)
+
+
 def decode_records(batch, payload) -> list:
     """See `plain_decoding.decode_records`."""
     records = decode_list(batch, payload, None)
-    return plain_decoding.decode_records(batch, payload) if records is None else records
+    return plain("decoding").decode_records(batch, payload) if records is None else records
 
 
 def decode_consumer_records(batch, payload, topic: str, partition: int) -> list:
@@ -285,7 +290,7 @@ def decode_consumer_records(batch, payload, topic: str, partition: int) -> list:
     place = topic, partition, timestamp_type, batch.partition_leader_epoch
     records = decode_list(batch, payload, place)
     if records is None:
-        return plain_decoding.decode_consumer_records(batch, payload, topic, partition)
+        return plain("decoding").decode_consumer_records(batch, payload, topic, partition)
     return records
 
 
@@ -349,7 +354,7 @@ def survey_records(batch, payload, start: cython.Py_ssize_t = 0):
     finally:
         PyBuffer_Release(cython.address(buffer))
     if not is_at_end(cython.address(reader)):
-        plain_survey.refuse_record(
+        plain("survey").refuse_record(
             batch, payload, start, position, survey.index, reader.previous_delta
         )
     return make_survey(cython.address(reader), cython.address(survey))
@@ -360,7 +365,7 @@ def survey_records(batch, payload, start: cython.Py_ssize_t = 0):
 def make_survey(reader: cython.pointer(Reader), survey: cython.pointer(Survey)):
     """A RecordSurvey as its class would make it, without a call of its constructor."""
     if survey.index == 0:
-        return plain_survey.EMPTY_SURVEY
+        return EMPTY_SURVEY
     made = PyType_GenericAlloc(cython.cast(cython.pointer(PyTypeObject), RecordSurvey), 4)
     set_item(made, 0, survey.min_timestamp)
     set_item(made, 1, survey.max_timestamp)
@@ -587,7 +592,7 @@ def encode_records(records) -> tuple:
             encoded = encode_list(list(records))
         except OverflowError:
             pass  # a timestamp beyond 64 bits, which the plain loop refuses by name
-    return plain_encoding.encode_records(records) if encoded is None else encoded
+    return plain("encoding").encode_records(records) if encoded is None else encoded
 
 
 @cython.cfunc
@@ -633,7 +638,7 @@ def encode_values(values):
     for index in range(len(items)):
         value = items[index]
         if not isinstance(value, bytes):
-            return plain_encoding.encode_values(values)
+            return plain("encoding").encode_values(values)
         used = put_record(out, used, 0, index, None, value, NO_HEADERS)
     PyByteArray_Resize(out, used)
     return out
@@ -694,7 +699,7 @@ def encode_headers(headers) -> bytes:
     at = cython.declare(cython.p_uchar)
     for key, value in headers:
         if not (isinstance(key, str) and (value is None or isinstance(value, bytes))):
-            return plain_encoding.encode_headers(headers)
+            return plain("encoding").encode_headers(headers)
         items.append(cython.cast(str, key).encode("utf-8"))
         items.append(value)
     size = varint_size(len(items) // 2)

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from ottla.record.record import INT64_MAX, INT64_MIN, RecordHeaders, encode_varint
+from ottla.record.record import INT64_MAX, INT64_MIN, NewRecord, encode_varint
 from ottla.structs import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-# The parts of a record from a producer: timestamp in ms, key, value, headers.
-NewRecord: TypeAlias = tuple[int, bytes | None, bytes | None, RecordHeaders]
 
 SMALL = 8192
 # The first and the second byte of the varints of 64 to 8191, which repeat every 8192. Each process

@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from ottla.record.plain_decoding import FAR, decode_one
 from ottla.record.plain_encoding import HIGH_BYTES, LOW_BYTES, SMALL, VARINTS
-from ottla.record.record import BatchHeader, CorruptRecordError, decode_varint
-from ottla.structs import NO_TIMESTAMP, NamedTuple
+from ottla.record.record import (
+    EMPTY_SURVEY,
+    BatchHeader,
+    CorruptRecordError,
+    RecordSurvey,
+    decode_varint,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -22,18 +27,6 @@ if TYPE_CHECKING:
 # See `_layout`.
 _Reader: TypeAlias = Callable[[bytes, int], tuple[int, bytes, bytes, int, int]]
 _Layout: TypeAlias = tuple[_Reader, _Reader, int, int, int]
-
-
-class RecordSurvey(NamedTuple):
-    """The timestamps of a batch, the first offset with the largest one, and how many null keys."""
-
-    min_timestamp_ms: int
-    max_timestamp_ms: int
-    offset_of_max_timestamp: int
-    null_key_count: int
-
-
-EMPTY_SURVEY = RecordSurvey(NO_TIMESTAMP, NO_TIMESTAMP, -1, 0)
 
 _WITHOUT_TOP_BIT = bytes(byte & 0x7F for byte in range(256))
 _WITH_TOP_BIT = bytes(byte | 0x80 for byte in range(256))

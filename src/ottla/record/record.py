@@ -16,6 +16,8 @@ from ottla.structs import NO_TIMESTAMP as NO_TIMESTAMP  # the compiled kernels t
 RecordHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
 FieldsOfRecord: TypeAlias = tuple[int, int, bytes | None, bytes | None, RecordHeaders]
 """Those of a Record, in their order."""
+NewRecord: TypeAlias = tuple[int, bytes | None, bytes | None, RecordHeaders]
+"""The parts of a record from a producer: timestamp in ms, key, value, headers."""
 LOG_OVERHEAD: Final = 12
 VARINT_MAX_BYTES = 5
 VARLONG_MAX_BYTES = 10
@@ -41,6 +43,18 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: RecordHeaders
+
+
+class RecordSurvey(NamedTuple):
+    """The timestamps of a batch, the first offset with the largest one, and how many null keys."""
+
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    offset_of_max_timestamp: int
+    null_key_count: int
+
+
+EMPTY_SURVEY: Final = RecordSurvey(NO_TIMESTAMP, NO_TIMESTAMP, -1, 0)
 
 
 class CorruptRecordError(RetriableError):

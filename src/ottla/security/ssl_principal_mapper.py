@@ -47,7 +47,7 @@ _RULE: Final = (
 _CASES: Final[dict[str, Callable[[str], str]]] = {"": str, "L": str.lower, "U": str.upper}
 
 
-class NoMatchingRuleError(Exception):
+class NoMatchingRuleError(ValueError):
     """No mapping rule has a name for a certificate: the client is not authenticated."""
 
 

@@ -26,10 +26,10 @@ from ottla.controller.log_dir_contents import (
     reserve_producer_ids,
 )
 from ottla.log.log_manager import LogManager
+from ottla.network.broker_tls import BrokerTls
 from ottla.network.listener_security import BrokerLogins, UserSettings
 from ottla.network.processor import Processor
 from ottla.network.socket_config import network_config
-from ottla.network.tls_context import BrokerTls
 from ottla.registry.tree import Registry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.runtime import Runtime

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.network.broker_tls import BrokerTls
 from ottla.network.listener_security import BrokerLogins
 from ottla.network.processor import Processor
 from ottla.network.socket_config import SocketConfig, connection_limits
-from ottla.network.tls_context import BrokerTls
 from ottla.runtime import Runtime
 from ottla.runtime.host_name import canonical_host_name
 from ottla.structs import EndPoint, replace

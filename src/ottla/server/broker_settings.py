@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.server.membership import BrokerState
 
 if TYPE_CHECKING:
-    from ottla.network.tls_context import BrokerTls
+    from ottla.network.broker_tls import BrokerTls
     from ottla.server.broker_listeners import BrokerListeners
     from ottla.server.parts import Parts
 

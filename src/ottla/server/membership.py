@@ -17,7 +17,6 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.controller.broker_registration import broker_node, live_brokers, register_broker
 from ottla.controller.controller import Controller
 from ottla.errors import ConfigError, ErrorCode, KafkaError
-from ottla.network.tls_context import ClientTls
 from ottla.registry import paths
 from ottla.registry.embedded import REGISTRY_DIRECTORY, EmbeddedRegistry
 from ottla.registry.tree import (
@@ -45,6 +44,7 @@ def cluster_registry(runtime: Runtime, config: BrokerConfig) -> Registry:
         directory = f"{config.log_dirs[0].rstrip('/')}/{REGISTRY_DIRECTORY}"
         return EmbeddedRegistry(runtime, directory)
     # Only here: kazoo costs a broker without ZooKeeper neither time nor memory.
+    from ottla.network.tls_context import ClientTls
     from ottla.registry.zookeeper import ZooKeeperRegistry
     from ottla.registry.zookeeper_session import ZooKeeperSettings
 

@@ -38,7 +38,7 @@ def settings(listeners: str) -> BrokerConfig:
 @pytest.mark.parametrize("protocol", SUPPORTED_PROTOCOLS)
 def test_every_security_protocol_has_its_layers(protocol):
     """They are those that its settings are asked for."""
-    assert LAYERS[protocol].has_tls is protocol.endswith("SSL")
+    assert bool(LAYERS[protocol].tls) is protocol.endswith("SSL")
     assert bool(LAYERS[protocol].login) is is_sasl(protocol)
 
 

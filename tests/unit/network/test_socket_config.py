@@ -9,9 +9,9 @@ import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ConfigError
+from ottla.network.broker_tls import BrokerTls
 from ottla.network.listener_security import BrokerLogins
 from ottla.network.socket_config import NO_LIMIT, network_config
-from ottla.network.tls_context import BrokerTls
 from ottla.testing import mock_runtime
 
 NO_TLS, NO_LOGINS = BrokerTls(BrokerConfig()), BrokerLogins(BrokerConfig())

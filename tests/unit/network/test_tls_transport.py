@@ -10,7 +10,8 @@ from tls_world import TlsEnd, listening, trusting
 
 from ottla.network.outgoing import ALL, FULL, Outgoing
 from ottla.network.tls_input import MAX_RECORDS
-from ottla.network.tls_transport import CHUNK_BYTES, MAX_PULLS, TlsSide, TlsTransport
+from ottla.network.tls_transport import MAX_PULLS, TlsTransport
+from ottla.network.transport import CHUNK_BYTES, TlsSide
 from ottla.runtime import FileRegion
 from ottla.testing import MemoryDisk
 

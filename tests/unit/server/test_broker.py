@@ -12,8 +12,8 @@ from broker_world import LOG_DIR, BrokerWorld
 from ottla.controller.controller import Controller
 from ottla.errors import ConfigError
 from ottla.log.log_manager import LogManager
+from ottla.network.broker_tls import BrokerTls
 from ottla.network.listener_security import LAYERS, Layers
-from ottla.network.tls_context import BrokerTls
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.server import extension
 from ottla.server.cluster_link import ClusterLink

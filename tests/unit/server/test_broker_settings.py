@@ -9,7 +9,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.controller.controller import Controller
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 from ottla.log.log_manager import LogManager
-from ottla.network.tls_context import BrokerTls
+from ottla.network.broker_tls import BrokerTls
 from ottla.protocol.group import HeartbeatRequest
 from ottla.protocol.metadata import MetadataRequest
 from ottla.protocol.update_metadata import UpdateMetadataRequest

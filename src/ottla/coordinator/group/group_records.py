@@ -28,7 +28,7 @@ from ottla.protocol.offsets_topic import (
     StoredMember,
 )
 from ottla.record.batch_builder import build_batch
-from ottla.record.plain_encoding import NewRecord
+from ottla.record.record import NewRecord
 from ottla.runtime.scheduler import Work
 from ottla.structs import NO_UUID, TopicPartition, TxnProducer
 

@@ -21,7 +21,8 @@ from ottla.config.metrics_config import HTTPS, MetricsEndPoint, package_missing
 from ottla.config.ssl_config import ListenerSslSettings
 from ottla.extensions.measures.broker_metrics import BrokerMetrics
 from ottla.metrics.metrics_registry import MetricsRegistry
-from ottla.network.tls_context import LOOK_MS, ListenerTls, StoreReading
+from ottla.network.broker_tls import LOOK_MS
+from ottla.network.tls_context import ListenerTls, StoreReading
 from ottla.runtime import Runtime, Timer
 from ottla.runtime.host_name import canonical_host_name
 from ottla.security.http_guard import HttpGuard, is_loopback, local_host

@@ -261,7 +261,7 @@ def test_broker_without_the_setting_measures_nothing():
 
 def test_certificates_have_their_days_left(certificates, tmp_path, monkeypatch):
     """By listener, with the changes of their files that could not be used."""
-    monkeypatch.setattr("ottla.network.tls_context.LOOK_MS", 50)
+    monkeypatch.setattr("ottla.network.broker_tls.LOOK_MS", 50)
     store = tmp_path / "store.pem"
     store.write_bytes(Path(certificates.server).read_bytes())
     settings = {

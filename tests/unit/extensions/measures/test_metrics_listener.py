@@ -16,7 +16,8 @@ from ottla.extensions.measures.health import why_not_ready
 from ottla.extensions.measures.metrics_listener import MetricsListener
 from ottla.metrics.metrics_pages import MAX_ASKED, MAX_BODY_BYTES, MAX_NAME_LENGTH
 from ottla.metrics.sensors import TICK_MS
-from ottla.network.tls_context import LOOK_MS, ListenerTls
+from ottla.network.broker_tls import LOOK_MS
+from ottla.network.tls_context import ListenerTls
 from ottla.runtime import SocketNetwork
 from ottla.server.membership import BrokerState
 from ottla.structs import replace

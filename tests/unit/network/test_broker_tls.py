@@ -23,7 +23,8 @@ from tls_world import agree
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.ssl_config import SslSettings
 from ottla.errors import ConfigError
-from ottla.network.tls_context import LOOK_MS, BrokerTls, ClientTls, client_context
+from ottla.network.broker_tls import LOOK_MS, BrokerTls
+from ottla.network.tls_context import ClientTls, client_context
 from ottla.security.principal import ANONYMOUS
 from ottla.security.ssl_principal_mapper import NoMatchingRuleError
 from ottla.testing import mock_runtime, wait_until
