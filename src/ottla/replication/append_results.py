@@ -8,7 +8,7 @@ from typing import Final
 from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
 from ottla.log.log_results import LogAppendInfo
 from ottla.log.log_validator import AppendOrigin
-from ottla.structs import INTERNAL_TOPICS, NO_OFFSET, NO_TIMESTAMP, TopicPartition, Value
+from ottla.structs import INTERNAL_TOPICS, NO_OFFSET, NO_TIMESTAMP, TopicPartition, Value, field
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +28,8 @@ class PartitionAppendResult(Value):
     error_message: str | None = None
     awaits_flush: bool = False
     record_errors: dict[int, str] | None = None
+    tenure: object = field(default=None, compare=False, repr=False)
+    """The partition's when it was appended: the log of a later one may be without the batch."""
 
 
 def check_may_write(topic_partition: TopicPartition, origin: AppendOrigin) -> None:
@@ -39,7 +41,7 @@ def check_may_write(topic_partition: TopicPartition, origin: AppendOrigin) -> No
         )
 
 
-def acceptance(info: LogAppendInfo) -> PartitionAppendResult:
+def acceptance(info: LogAppendInfo, tenure: object) -> PartitionAppendResult:
     """The answer to a producer for a batch that was appended."""
     return PartitionAppendResult(
         ErrorCode.NONE,
@@ -48,6 +50,7 @@ def acceptance(info: LogAppendInfo) -> PartitionAppendResult:
         info.log_append_time_ms,
         info.log_start_offset,
         awaits_flush=info.awaits_flush,
+        tenure=tenure,
     )
 
 

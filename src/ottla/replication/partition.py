@@ -57,6 +57,7 @@ class Partition:
         "log",
         "replicas",
         "stats",
+        "tenure",
         "topic_partition",
         "version",
     )
@@ -77,6 +78,8 @@ class Partition:
         self.version = -1
         self.replicas: tuple[int, ...] = ()
         self.leadership: PartitionLeader | None = None
+        self.tenure = object()
+        """Another one once this broker follows: what it appended as the leader may be cut off."""
         self.idle_fetches: dict[int, PartitionFetch] = {}
         """The requests of followers that have no news yet, by broker id."""
 
@@ -117,6 +120,7 @@ class Partition:
         """Follow the leader of `state`, if there is one."""
         # An epoch in which we led and wrote nothing would make the logs diverge forever.
         self.log.leader_epoch_cache.truncate_from_end(self.log.log_end_offset)
+        self.tenure = object()
         self._take_over(state, None)
 
     def _take_over(self, state: PartitionState, leadership: PartitionLeader | None) -> None:

@@ -265,7 +265,7 @@ class ReplicaManager:
         if partition.log.high_watermark > before:
             self.delayed.committed[topic_partition] = None
         self._note_news(partition)
-        return acceptance(info)
+        return acceptance(info, partition.tenure)
 
     def _note_news(self, partition: Partition) -> None:
         """Let the followers of the partition fetch, once this turn of the loop is over."""
@@ -305,7 +305,7 @@ class ReplicaManager:
         partition = self.partitions.get(topic_partition)
         if partition is None:
             result.error = self.why_missing(topic_partition)
-        elif not partition.is_leader:
+        elif partition.tenure is not result.tenure:
             result.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         else:
             return partition
@@ -335,7 +335,7 @@ class ReplicaManager:
         Where none of the partitions exists there is nothing to wait for. Returns the operation that
         waits; None where `respond` was called at once.
         """
-        results = self.read_from_logs(params, partitions)
+        results = self.reads.read(params, partitions)
         unknown = unknown_to_consumer(params, results)
         if params.is_from_follower:
             self.reads.note_follower(params, partitions, results, self.delayed)
@@ -347,7 +347,7 @@ class ReplicaManager:
         ):
             respond(results)
             return None
-        read = partial(self.read_from_logs, params, partitions)
+        read = partial(self.reads.read, params, partitions)
         operation = DelayedFetch(params, read, respond, unknown)
         if params.is_from_follower:
             self.delayed.follower_fetches.watch(operation, (params.replica_id,))
@@ -355,12 +355,6 @@ class ReplicaManager:
             keys = dict.fromkeys(request.topic_partition for request in partitions)
             self.delayed.fetches.watch(operation, keys)
         return operation
-
-    def read_from_logs(
-        self, params: FetchParams, partitions: Collection[PartitionFetch]
-    ) -> FetchResults:
-        """Read each partition in the order asked for, within the limits of the request."""
-        return self.reads.read(params, partitions)
 
     def fetch_offset(
         self,

@@ -92,7 +92,7 @@ class MessageSetFetch:
         elif self._again and not self._waiting:
             # Read further where there were only markers, or the reader would never pass them.
             self.partitions = self._again
-            self._take(self.replica_manager.read_from_logs(self.params, self._again))
+            self._take(self.replica_manager.reads.read(self.params, self._again))
         else:
             for request in self._waiting:
                 self.message_sets[request.topic_partition] = b""

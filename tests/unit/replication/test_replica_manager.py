@@ -459,6 +459,37 @@ def test_large_batch_is_appended_once_it_was_looked_through(manager, runtime):
     assert len(values(long_poll[0][FIRST])) > 1
 
 
+@pytest.mark.parametrize("meanwhile", ["another leads", "the topic is made again"])
+def test_batch_that_waits_for_a_large_one_is_acknowledged_by_its_own_log_alone(
+    manager, runtime, meanwhile
+):
+    """Another leader may have had it cut off; the log has come as far again since."""
+    answers = []
+    entries = {FIRST: batch(b"small"), SECOND: large()}
+    manager.append_records(1_000, ACKS_ALL, entries, answers.append)
+    if meanwhile == "another leads":
+        manager.become_leader_or_follower([led(FIRST, leader=9, epoch=2)], {})
+    state = led(FIRST, epoch=3)
+    again = state if meanwhile == "another leads" else state._replace(topic_id=UUID(int=6))
+    manager.become_leader_or_follower([again], {})
+    append(manager, batch(b"newer"))
+    runtime.scheduler.advance(0)
+
+    errors = {tp: result.error for tp, result in answers[0].items()}
+    assert errors == {FIRST: ErrorCode.NOT_LEADER_OR_FOLLOWER, SECOND: ErrorCode.NONE}
+
+
+def test_batch_waits_for_a_large_one_while_its_leader_stays(manager, runtime):
+    """Also in another epoch: nobody else has led, and the log is whole."""
+    answers = []
+    entries = {FIRST: batch(b"small"), SECOND: large()}
+    manager.append_records(1_000, ACKS_ALL, entries, answers.append)
+    manager.become_leader_or_follower([led(FIRST, epoch=2)], {})
+    runtime.scheduler.advance(0)
+
+    assert [result.error for result in answers[0].values()] == [ErrorCode.NONE] * 2
+
+
 def test_large_batch_that_is_refused_is_logged_as_any_other(manager, runtime, caplog):
     """By then the line of its request has been written."""
     caplog.set_level(logging.INFO)

@@ -6,13 +6,14 @@ import pytest
 from replica_world import LAG_MS, T0, TOPIC_ID, ReplicaWorld
 
 from ottla.errors import ErrorCode
-from ottla.replication.append_results import ACKS_LEADER
+from ottla.record.batch_builder import build_batch
+from ottla.replication.append_results import ACKS_ALL, ACKS_LEADER
 from ottla.replication.delayed_fetch import DelayedFetch
 from ottla.replication.partition_leader import RETRY_BACKOFF_MS
 from ottla.replication.replica_requests import FetchParams, FetchPartitionResult, PartitionFetch
 from ottla.structs import IsolationLevel, StopReplicaPartition, TopicPartition
 
-T1 = TopicPartition("t", 1)
+T1, T2 = TopicPartition("t", 1), TopicPartition("t", 2)
 
 
 def errors(answers):
@@ -37,6 +38,30 @@ def test_produce_whose_time_is_over_is_not_acknowledged(world):
     assert before == []
     assert errors(answers) == [ErrorCode.REQUEST_TIMED_OUT]
     assert world.values(1) == [(0, b"a")]
+
+
+def test_batch_that_is_cut_off_while_another_of_the_request_waits_is_not_acknowledged(world):
+    """Another led meanwhile; the log is as long again when the other partition is through."""
+    world.create((1, 2), T1)
+    world.create((1, 3), T2)
+    world.advance(1_200)
+    world.cut_off(1)
+    answers, data = [], build_batch([(1_000, None, b"lost", ())])
+    entries = {each: memoryview(bytearray(data)) for each in (T1, T2)}
+    world.brokers[1].manager.append_records(60_000, ACKS_ALL, entries, answers.append)
+    world.elect(2, isr=(2,), topic_partition=T1)
+    world.append(2, b"other", topic_partition=T1)
+    world.heal()
+    world.cut_off(3)
+    world.advance(2_000)
+    world.elect(1, isr=(1, 2), topic_partition=T1)
+    world.append(1, b"more", topic_partition=T1)
+    world.advance(500)
+    assert answers == []
+    world.advance(2 * LAG_MS)
+
+    assert world.values(1, T1) == [(0, b"other"), (1, b"more")]
+    assert errors(answers[0].values()) == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
 
 
 def test_fetch_is_answered_with_what_has_ended_its_wait():

@@ -39,14 +39,15 @@ class Logs:
         self.configs: dict = {}
         self.stored = stored
         self.asked: list[PartitionFetch] = []
+        self.reads = SimpleNamespace(read=self.read_all)
 
     def log_config(self, topic_partition) -> SimpleNamespace | None:
         return self.configs.get(topic_partition)
 
     def fetch_records(self, params, partitions, respond) -> None:
-        respond(self.read_from_logs(params, partitions))
+        respond(self.read_all(params, partitions))
 
-    def read_from_logs(self, params, partitions) -> dict:
+    def read_all(self, params, partitions) -> dict:
         self.asked += partitions
         return {request.topic_partition: self.read(request) for request in partitions}
 

@@ -215,4 +215,4 @@ class TransactionBroker:
         """What partition T0 answers."""
         params = FetchParams(-1, 0, 1, 1 << 20, isolation)
         wanted = PartitionFetch(T0, NO_UUID, offset, 1 << 20)
-        return self.replica_manager.read_from_logs(params, [wanted])[T0]
+        return self.replica_manager.reads.read(params, [wanted])[T0]
