@@ -68,7 +68,7 @@ class SourceBoundaries(TransactionContext):
 
 
 class ExactlyOnceSourceTask(WorkerSourceTask):
-    """Sends what a source brings, each record once.
+    """Sends the records of a source, each once.
 
     Invariant: an offset is in the topic only with the records before it. What has failed is never
     committed: the task ends, and the transaction is aborted.
@@ -125,7 +125,7 @@ class ExactlyOnceSourceTask(WorkerSourceTask):
             self._commit()
 
     def _finish_sending(self) -> None:
-        """Commit what is complete; what is not comes again from the stored offset."""
+        """Commit complete records; the others come again from the stored offset."""
         if not self._is_open:
             return
         try:
@@ -214,7 +214,7 @@ class ExactlyOnceSourceTask(WorkerSourceTask):
             self._is_open = True
 
     def _delivered(self) -> list[SourceOffset]:
-        """Wait for what was sent; the offsets behind it. Raises the error of what has failed."""
+        """Wait for all that was sent; the offsets behind it. Raises the error of a record that failed."""
         self.flush()
         self._sent += self.pending.take_arrived()
         self._raise_what_failed()

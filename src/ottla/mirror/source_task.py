@@ -1,6 +1,6 @@
 """The task that copies: partitions of a source, as whole batches, to a producer at the target.
 
-`poll` moves what has arrived and notes what was acknowledged; `commit` writes how far it is. Both
+`poll` moves records that have arrived and notes acknowledgements; `commit` writes how far it is. Both
 are called by one thread, of `ottla mirror` or of a worker. A batch is neither decoded nor
 decompressed where its records may stay as they are; only its header is made again, so that the
 producer's own sequence numbers protect it.
@@ -58,7 +58,7 @@ MOST_AT_ONCE: Final = 256
 HOLD_MS: Final = 2000
 """How long a partition waits whose topic the target does not know."""
 BLOCK_MS: Final = 1000
-"""How long a poll waits for room in the producer; what is left is sent by the next one."""
+"""How long a poll waits for room in the producer; the rest is sent by the next one."""
 FETCH_BYTES: Final = 4 << 20
 CONSUMER_SETTINGS: Final = {
     "auto.offset.reset": "none",
@@ -193,7 +193,7 @@ class SourceTask:
             self._start(partition, first, starts[partition], ends[partition])
 
     def poll(self, timeout_ms: int | None = None) -> int:
-        """Copy what has arrived, and note what was acknowledged; the number of records sent."""
+        """Copy the records that have arrived, and note acknowledgements; the number of records sent."""
         self._reap()
         self._send_syncs()
         if not self._backlog:
@@ -233,7 +233,7 @@ class SourceTask:
         return sum(known) + waiting + under_way
 
     def close(self, timeout_s: float = 0.0) -> None:
-        """Close the clients; what is not acknowledged within the time is copied again later."""
+        """Close the clients; records without acknowledgement within the time are copied again later."""
         for partition in self._assigned:
             self._measure_no_longer(partition)
         self.consumer.close()
@@ -341,7 +341,7 @@ class SourceTask:
     # Writing
 
     def _send_backlog(self) -> int:
-        """Send what was read, as far as there is room; what has to wait does so by partition."""
+        """Send the records read, as far as there is room; the others wait, by partition."""
         count = 0
         self._release_held()
         while self._backlog:
@@ -433,7 +433,7 @@ class SourceTask:
         self.runs[partition].append(Run(record.offset, 1, sent, timestamp_ms))
 
     def _reap(self) -> None:
-        """Note what was acknowledged, in the order of each partition."""
+        """Note acknowledgements, in the order of each partition."""
         refused: dict[TopicPartition, tuple[int, int]] = {}
         for partition, runs in self.runs.items():
             written: list[Run] = []
@@ -721,7 +721,7 @@ def timed_records(batch: RecordBatch, position: int) -> Iterator[Record]:
 
 
 class RefusedPartitions:
-    """Copies what is left of partitions with records that the target refuses."""
+    """Copies the rest of partitions with records that the target refuses."""
 
     def __init__(self, task: SourceTask, letters: DeadLetterQueue, clock: Clock) -> None:
         self._task = task
@@ -815,7 +815,7 @@ class RefusedPartitions:
         self._task.consumer.resume([partition])
 
     def send(self) -> int:
-        """Send what is next of each of these partitions."""
+        """Send the next records of each of these partitions."""
         count, now_ms = 0, self._clock.monotonic_ms()
         for partition, state in list(self._states.items()):
             if state.is_settled and state.retry_at_ms <= now_ms:

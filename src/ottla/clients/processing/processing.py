@@ -262,7 +262,7 @@ class Processing:
             self._rewind(self._progress.pop(place))
 
     def _rewind(self, lost: PartitionProgress) -> None:
-        """Read again what is unfinished of a partition that has only moved, as after truncation."""
+        """Read unfinished records again of a partition that has only moved, as after truncation."""
         state = lost.state
         first, position = lost.first_unfinished(), state.position
         is_still_read = self._core.subscriptions.is_current(state, state.generation)
@@ -450,7 +450,7 @@ class Processing:
                 await self._letters.close()
 
     async def _commit(self) -> None:
-        """Commit what is finished, if a coordinator answers before a supervisor loses patience."""
+        """Commit finished records, if a coordinator answers before a supervisor loses patience."""
         core = self._core
         if core.coordinator is None or not self._progress:
             return

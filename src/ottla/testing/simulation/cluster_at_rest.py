@@ -23,7 +23,7 @@ from ottla.record.record_batch import Record, RecordBatch
 from ottla.registry import paths
 from ottla.registry.znodes import TopicNode
 from ottla.replication.partition import Partition
-from ottla.structs import LeaderAndIsr, TopicPartition
+from ottla.structs import NO_LEADER, LeaderAndIsr, TopicPartition
 from ottla.testing.memory_disk import MemoryDisk
 from ottla.testing.simulation.cluster import Host, SimulatedCluster
 from ottla.testing.simulation.invariants import partitions_of, replicas_of, stored_state
@@ -60,6 +60,19 @@ def partition_names(cluster: SimulatedCluster) -> list[TopicPartition]:
     """Every partition that some broker has."""
     names = {each.topic_partition for host in cluster.hosts for each in partitions_of(host)}
     return sorted(names)
+
+
+def partitions_without_logs(cluster: SimulatedCluster) -> list[TopicPartition]:
+    """Those without a leader, as the only replica in sync must not lead: it may have lost a log."""
+    states = stored_states(cluster)
+    return [
+        topic_partition
+        for host in cluster.hosts
+        if host.broker is not None
+        for topic_partition in sorted(host.broker.replica_manager.lost_logs & states.keys())
+        if states[topic_partition].leader == NO_LEADER
+        and states[topic_partition].isr == (host.broker_id,)
+    ]
 
 
 def check_batches(replicas: Iterable[Partition]) -> Iterator[str]:

@@ -24,10 +24,11 @@ from ottla.protocol.consumer_group import LEAVE_EPOCH, ConsumerGroupHeartbeatReq
 from ottla.protocol.group import LeaveGroupRequest, MemberIdentity
 from ottla.protocol.message import Request
 from ottla.structs import TopicPartition
+from ottla.testing.simulation.administrator import API_TIMEOUT_MS, Administrator
 from ottla.testing.simulation.group_ledger import GROUP, GroupReader
 from ottla.testing.simulation.group_rules import broken_rules, groups_of
 from ottla.testing.simulation.group_story import CLASSIC, GroupStory
-from ottla.testing.simulation.operations_story import API_TIMEOUT_MS, MAX_PASSING_MS, Administrator
+from ottla.testing.simulation.operations_story import MAX_PASSING_MS
 from ottla.testing.simulation.story import PARTITIONS, PEACE_LIMIT_MS, REPLICAS, TOPIC
 from ottla.testing.simulation.workload import SimulatedClient
 

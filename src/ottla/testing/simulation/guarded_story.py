@@ -23,7 +23,7 @@ from ottla.security.acls import (
     ResourcePattern,
     ResourceType,
 )
-from ottla.testing.simulation.operations_story import API_TIMEOUT_MS, RETRY_MS, Administrator
+from ottla.testing.simulation.administrator import API_TIMEOUT_MS, RETRY_MS, Administrator
 from ottla.testing.simulation.story import PEACE_LIMIT_MS, START_LIMIT_MS, TOPIC, Story
 from ottla.testing.simulation.stranger import GUEST, KEEPER, STRANGER, Guest, Stranger
 

@@ -23,6 +23,7 @@ from ottla.errors import KafkaError
 from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime.timing import Deadline
 from ottla.structs import NO_UUID, TopicPartition
+from ottla.testing.simulation.administrator import Administrator
 from ottla.testing.simulation.append_story import AppendStory
 from ottla.testing.simulation.group_ledger import (
     CLOSE_TIMEOUT_MS,
@@ -38,7 +39,6 @@ from ottla.testing.simulation.invariants import (
     records_of,
     replicas_of,
 )
-from ottla.testing.simulation.operations_story import Administrator
 from ottla.testing.simulation.story import PARTITIONS, REPLICAS
 from ottla.testing.simulation.workload import POLL_MS, SimulatedClient
 

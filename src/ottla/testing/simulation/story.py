@@ -15,8 +15,14 @@ from typing import ClassVar, Final
 
 from ottla.replication.partition import Partition
 from ottla.structs import NO_EPOCH, TopicPartition
+from ottla.testing.simulation.administrator import Administrator
 from ottla.testing.simulation.cluster import Host, SimulatedCluster, is_controller
-from ottla.testing.simulation.cluster_at_rest import LogStarts, check_log_matching, check_rest
+from ottla.testing.simulation.cluster_at_rest import (
+    LogStarts,
+    check_log_matching,
+    check_rest,
+    partitions_without_logs,
+)
 from ottla.testing.simulation.conditions import Conditions
 from ottla.testing.simulation.edges import near_ends
 from ottla.testing.simulation.invariants import (
@@ -106,6 +112,7 @@ class Story:
         self._steps = 0
         self._compared_ms = 0
         self._log_starts = LogStarts()
+        self._operator: Administrator | None = None
         self._doomed: TopicPartition | None = None
         """The partition of which two leaders in succession are to die."""
         self._first_epoch = NO_EPOCH
@@ -161,9 +168,21 @@ class Story:
         end_ms = self.world.now_ms + REST_LIMIT_MS
         wrong = check()
         while wrong and not self.history.violations and self.world.now_ms < end_ms:
+            self._elect_for_lost_logs()
             self.world.run(REST_STEP_MS)
             wrong = check()
         return wrong
+
+    def _elect_for_lost_logs(self) -> None:
+        """Elect leaders as the log of a broker says that has lost a log where it alone is in sync.
+
+        A broker that was paused when a topic was made, and was killed before it had the log, does
+        not know that nothing was lost. Whether anything was is for the history to say.
+        """
+        stuck = partitions_without_logs(self.cluster)
+        if stuck:
+            self._operator = self._operator or Administrator(self.cluster, "operator", self.history)
+            self._operator.elect_unclean_leaders(stuck)
 
     def _more_faults(self) -> list[Callable[[random.Random], str]]:
         return [
@@ -261,6 +280,9 @@ class Story:
     def _is_at_peace(self) -> bool:
         """Wait until everything is whole; a violation if it does not become so."""
         is_whole = self.world.run_until(self._is_whole, PEACE_LIMIT_MS)
+        if not is_whole and partitions_without_logs(self.cluster):
+            self._elect_for_lost_logs()
+            is_whole = self.world.run_until(self._is_whole, PEACE_LIMIT_MS)
         if not is_whole:
             self.history.violations.append(f"no peace after {PEACE_LIMIT_MS} ms: {self._state()}")
         return is_whole

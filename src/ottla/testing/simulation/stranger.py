@@ -37,7 +37,7 @@ from ottla.protocol.topics import (
 )
 from ottla.record.batch_builder import build_batch
 from ottla.security.acls import AclOperation, AclPermissionType, PatternType, ResourceType
-from ottla.testing.simulation.operations_story import Administrator
+from ottla.testing.simulation.administrator import Administrator
 from ottla.testing.simulation.story import REPLICAS, TOPIC
 from ottla.testing.simulation.workload import Reader
 
