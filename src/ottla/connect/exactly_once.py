@@ -214,7 +214,7 @@ class ExactlyOnceSourceTask(WorkerSourceTask):
             self._is_open = True
 
     def _delivered(self) -> list[SourceOffset]:
-        """Wait for all that was sent; the offsets behind it. Raises the error of a record that failed."""
+        """Wait for all that was sent; the offsets behind it. Raises the error of a record."""
         self.flush()
         self._sent += self.pending.take_arrived()
         self._raise_what_failed()

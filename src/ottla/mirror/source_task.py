@@ -1,6 +1,6 @@
 """The task that copies: partitions of a source, as whole batches, to a producer at the target.
 
-`poll` moves records that have arrived and notes acknowledgements; `commit` writes how far it is. Both
+`poll` moves records that have come and notes acknowledgements; `commit` writes how far it is. Both
 are called by one thread, of `ottla mirror` or of a worker. A batch is neither decoded nor
 decompressed where its records may stay as they are; only its header is made again, so that the
 producer's own sequence numbers protect it.
@@ -193,7 +193,7 @@ class SourceTask:
             self._start(partition, first, starts[partition], ends[partition])
 
     def poll(self, timeout_ms: int | None = None) -> int:
-        """Copy the records that have arrived, and note acknowledgements; the number of records sent."""
+        """Copy records that have arrived, and note acknowledgements; the number of records sent."""
         self._reap()
         self._send_syncs()
         if not self._backlog:
@@ -233,7 +233,7 @@ class SourceTask:
         return sum(known) + waiting + under_way
 
     def close(self, timeout_s: float = 0.0) -> None:
-        """Close the clients; records without acknowledgement within the time are copied again later."""
+        """Close the clients; records not acknowledged within the time are copied again later."""
         for partition in self._assigned:
             self._measure_no_longer(partition)
         self.consumer.close()
