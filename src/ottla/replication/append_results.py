@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
 from ottla.log.log_results import LogAppendInfo
@@ -28,7 +28,7 @@ class PartitionAppendResult(Value):
     error_message: str | None = None
     awaits_flush: bool = False
     record_errors: dict[int, str] | None = None
-    tenure: object = field(default=None, compare=False, repr=False)
+    tenure: Any = field(default=None, compare=False, repr=False)
     """The partition's when it was appended: the log of a later one may be without the batch."""
 
 
