@@ -227,9 +227,8 @@ def test_handshake_that_takes_too_long_is_closed(new_tls: Callable[..., TlsWorld
 
     assert tls.world.is_closed(slow.socket)
     assert tls.world.is_closed(silent)
-    assert [each.message.partition(": ")[2] for each in caplog.records] == [
-        "not done within 5000 ms"
-    ] * 2
+    reasons = [each.message.partition(": ")[2] for each in caplog.records]
+    assert reasons == ["not done within 5000 ms"]  # those of one host have one line
     done.send(frame(b"still here"))
     assert done.receive(14) == frame(b"still here")
 
