@@ -332,8 +332,16 @@ class LogFeed:
         Logs and files of rows know nothing of each other.
         """
         newest = {record.key: record.value for record in _read(servers, LOGS_TOPIC)}
-        for value in newest.values():
-            each = PublishedLog.from_bytes(value or b"")
+        for key, value in newest.items():
+            if value is None:
+                continue  # somebody has deleted it: the log is a new one
+            try:
+                each = PublishedLog.from_bytes(value)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise LogError(
+                    f"{self.path}: the topic {LOGS_TOPIC} has a record of the key {key!r} that is "
+                    "not of ottla pipeline run; a record of that key without a value deletes it"
+                ) from None
             is_ours = each.key.startswith(f"{self.pipeline.name}/") and each.ledger.unit == unit
             if is_ours and each.topics.items() & topics.items():
                 if each.topics != topics:

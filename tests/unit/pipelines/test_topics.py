@@ -15,6 +15,7 @@ from ottla.pipelines import topics
 from ottla.pipelines.access_log import LogError
 from ottla.pipelines.pipeline import OutputGoneError, load_pipeline
 from ottla.pipelines.topics import (
+    LOGS_TOPIC,
     OUTPUT_IDS,
     LogFeed,
     Pace,
@@ -112,6 +113,25 @@ def test_log_is_published_twice_where_that_is_asked_for(broker, pipeline, tmp_pa
     publish(broker, pipeline, path)
 
     assert published(broker, pipeline) == said(pipeline, path, path)
+
+
+@pytest.mark.parametrize("garbage", [b"", b"no json", b"[]", b"{}", b"\xff", b'{"key": 1}'])
+def test_what_somebody_else_writes_of_logs_is_named(broker, tmp_path, garbage):
+    """Instead of a traceback; and a record without a value makes a log a new one."""
+    pipeline = load_pipeline("ranking")
+    create_topics(broker.bootstrap_servers, pipeline)
+    path = tmp_path / "access.log"
+    path.write_bytes(lines(0, 7) + garbage.hex().encode())
+    publish(broker, pipeline, path)
+    with ottla.Producer(broker.bootstrap_servers) as producer:
+        producer.send(LOGS_TOPIC, garbage, key=b"stranger").result(10)
+        with pytest.raises(LogError, match=f"{LOGS_TOPIC} has a record of the key b.stranger."):
+            publish(broker, pipeline, path)
+        producer.send(LOGS_TOPIC, None, key=b"stranger").result(10)
+        assert publish(broker, pipeline, path).lines_before == 7
+        for record in broker.records(LOGS_TOPIC):
+            producer.send(LOGS_TOPIC, None, key=record.key)
+    assert publish(broker, pipeline, path).lines_before == 0
 
 
 def test_what_has_come_since_is_published(broker, pipeline, tmp_path):
