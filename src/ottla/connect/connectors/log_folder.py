@@ -278,6 +278,8 @@ class LogFolderSource(SourceConnector):
             if set(partition) != {FILE}:
                 raise ConfigError(f"partition={dict(partition)}: must have the one key {FILE}")
             if offset is not None:
+                if not isinstance(partition[FILE], str):
+                    raise ConfigError(f"partition={dict(partition)}: {FILE} must be a path")
                 Reached.all_of(offset)
         return True
 

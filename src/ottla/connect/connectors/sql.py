@@ -22,9 +22,10 @@ extra `connect-sql`, and the driver of the database.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -68,6 +69,13 @@ INCREMENTING: Final = "incrementing"
 TIMESTAMPED: Final = "timestamp"
 BOTH: Final = "timestamp+incrementing"
 TABLE: Final = "table"
+UNORDERED, MIXED, EARLIER = "unordered", "mixed", "earlier"
+DAY_FIRST: Final = re.compile(r"[+-]?\d{4,}-\d\d-\d\d")
+ALL_EARLIER: Final = (
+    "table %s: all of its rows are before %s, up to which it was read, and rows are read behind "
+    "that alone; if it was emptied or made again, delete its offset, and it is read from its "
+    "beginning"
+)
 
 
 def _is_zone(name: str) -> bool:
@@ -171,6 +179,16 @@ class SqlSourceSettings(DatabaseSettings):
         default=1, importance=LOW, doc="How many tasks there are; set by the connector."
     )
 
+    @property
+    def order_columns(self) -> list[str]:
+        """The columns by which rows are in order, and are told apart."""
+        found = [self.timestamp_column] if self.mode in (TIMESTAMPED, BOTH) else []
+        return found + ([self.incrementing_column] if self.mode in (INCREMENTING, BOTH) else [])
+
+    def is_time(self, name: str) -> bool:
+        """Whether a column of these is compared as a time."""
+        return self.mode != INCREMENTING and name == self.timestamp_column
+
     @classmethod
     def complete(cls, values: dict[str, Any], given: Collection[str]) -> None:
         """A table that is named twice is read once, by one task."""
@@ -207,10 +225,8 @@ class SqlSource(SourceConnector):
         self._engine, self._database = opened(self._sql, settings.url, handling)
         self._readers: dict[str, RowReader] = {}
         self._offsets: dict[str, dict[str, Any]] = {}
-        self._unordered: set[str] = set()
-        """Tables that have rows which are never read, which was logged."""
-        self._mixed: set[str] = set()
-        """Tables whose times are of different precision, which was logged."""
+        self._told: set[tuple[str, str]] = set()
+        """Tables, and what was logged of their rows."""
         self._times: dict[str, SeenTimes] = {}
         self._set_aside: dict[str, str] = {}
         """Tables that cannot be read now, each with the reason that was logged."""
@@ -284,6 +300,7 @@ class SqlSource(SourceConnector):
                 if not rows and reader.looks_around():
                     self._note_unordered(connection, name, reader)
                     self._note_mixed(connection, name, reader)
+                    self._note_earlier(connection, name, reader)
         except self._sql.exc.SQLAlchemyError as error:
             self._readers.pop(name, None)
             if self._database.is_of_system(error):
@@ -311,7 +328,7 @@ class SqlSource(SourceConnector):
         behind an earlier one reads all of them once more.
         """
         self._note_precision(name, reader, rows)
-        columns = self._order_columns()
+        columns = self.settings.order_columns
         places = [self._place(reader, row) for row in rows]
         found = []
         for index, row in enumerate(rows):
@@ -326,8 +343,8 @@ class SqlSource(SourceConnector):
     def _place(self, reader: RowReader, row: Sequence[Any]) -> tuple[Any, ...]:
         """Where a row is in the order of rows; others may share its place."""
         return tuple(
-            self._database.place(reader.raw(row, name), self._is_time(name))
-            for name in self._order_columns()
+            self._database.place(reader.raw(row, name), self.settings.is_time(name))
+            for name in self.settings.order_columns
         )
 
     def _record(
@@ -409,7 +426,7 @@ class SqlSource(SourceConnector):
 
     def _same_place(self, reader: RowReader, row: Sequence[Any]) -> Any:
         """All rows that share the place of one."""
-        table, names = reader.table, self._order_columns()
+        table, names = reader.table, self.settings.order_columns
         offset = {name: self._stored(table, name, reader.raw(row, name)) for name in names}
         same = [
             place == self._behind(table, name, offset)[0]
@@ -420,10 +437,10 @@ class SqlSource(SourceConnector):
     def _reader(self, connection: Any, name: str) -> RowReader:
         """The table as it is described, again where its columns are not the same any longer."""
         known = self._readers.get(name)
-        if known is not None and known.columns == self._columns_now(connection, known.table):
+        if known is not None and known.columns == columns_now(self._sql, connection, known.table):
             return known
         table = reflected(self._sql, connection, name)
-        columns = self._columns_now(connection, table)
+        columns = columns_now(self._sql, connection, table)
         self._check_order(name, table)
         if known is not None:
             logger.info("table %s: its columns have changed", name)
@@ -434,7 +451,7 @@ class SqlSource(SourceConnector):
     def _note_other_zone(self, name: str, table: Any) -> None:
         """Say that rows come again as their column has got a zone, or has lost it."""
         key = self.settings.timestamp_column
-        stored = self._offset_of(name).get(key) if self._is_time(key) else None
+        stored = self._offset_of(name).get(key) if self.settings.is_time(key) else None
         if stored is not None and self._database.has_other_zone(table.c[key].type, stored):
             logger.warning(
                 "table %s: %s has got a zone, or has lost it: nobody says by which zone its times "
@@ -445,15 +462,10 @@ class SqlSource(SourceConnector):
                 stored,
             )
 
-    def _columns_now(self, connection: Any, table: Any) -> list[Any]:
-        everything = self._sql.select(self._sql.text("*")).select_from(table).limit(0)
-        found = connection.execute(everything)
-        return [tuple(column)[:6] for column in found.cursor.description]
-
     def _check_order(self, name: str, table: Any) -> None:
         """ConfigError unless the columns that rows are told apart by can do that."""
         settings, database = self.settings, self._database
-        for column_name in self._order_columns():
+        for column_name in self.settings.order_columns:
             if column_name not in table.columns:
                 raise ConfigError(f"mode={settings.mode}: {name} must have {column_name}")
             column, is_time = table.c[column_name], column_name == settings.timestamp_column
@@ -470,16 +482,11 @@ class SqlSource(SourceConnector):
                     "validate.non.null=false rows in which it is null are left out"
                 )
 
-    def _order_columns(self) -> list[str]:
-        mode, settings = self.settings.mode, self.settings
-        found = [settings.timestamp_column] if mode in (TIMESTAMPED, BOTH) else []
-        return found + ([settings.incrementing_column] if mode in (INCREMENTING, BOTH) else [])
-
     def _places(self, table: Any) -> list[Any]:
         """The expressions that give rows their order."""
         return [
-            self._database.place_of(table.c[name], self._is_time(name))
-            for name in self._order_columns()
+            self._database.place_of(table.c[name], self.settings.is_time(name))
+            for name in self.settings.order_columns
         ]
 
     def _query(
@@ -498,7 +505,7 @@ class SqlSource(SourceConnector):
             return query
         places = self._places(table)
         query = query.order_by(*places).limit(self.settings.batch_rows + 1)
-        last = [self._behind(table, name, offset) for name in self._order_columns()]
+        last = [self._behind(table, name, offset) for name in self.settings.order_columns]
         is_new = any(value is None for value, _ in last)
         if newest is not None:
             column = table.c[self.settings.timestamp_column]
@@ -517,23 +524,23 @@ class SqlSource(SourceConnector):
     def _has_no_place(self, table: Any) -> Any:
         """The condition that a row has no place in the order of rows."""
         found = []
-        for name in self._order_columns():
+        for name in self.settings.order_columns:
             column = table.c[name]
             found.append(column.is_(None))
-            condition = self._database.no_place(column, self._is_time(name))
+            condition = self._database.no_place(column, self.settings.is_time(name))
             if condition is not None:
                 found.append(condition)
         return self._sql.or_(*found)
 
     def _note_unordered(self, connection: Any, name: str, reader: RowReader) -> None:
         """Say once that there are rows which are never read."""
-        names, table = self._order_columns(), reader.table
-        if not names or name in self._unordered:
+        names, table = self.settings.order_columns, reader.table
+        if not names or (name, UNORDERED) in self._told:
             return
         query = self._sql.select(*reader.selected()).where(self._has_no_place(table)).limit(1)
         row = connection.execute(query).first()
         if row is not None:
-            self._unordered.add(name)
+            self._told.add((name, UNORDERED))
             logger.warning(
                 "table %s: there are rows in which %s is null, or no finite number or time "
                 "(such as %s): they are never read",
@@ -544,7 +551,7 @@ class SqlSource(SourceConnector):
 
     def _note_mixed(self, connection: Any, name: str, reader: RowReader) -> None:
         """Say once that some times say less than others: who is late with one is missed."""
-        if TIMESTAMPED not in self.settings.mode or name in self._mixed:
+        if TIMESTAMPED not in self.settings.mode or (name, MIXED) in self._told:
             return
         sql, key = self._sql, self.settings.timestamp_column
         coarser = self._database.coarser(column := reader.table.c[key])
@@ -557,7 +564,7 @@ class SqlSource(SourceConnector):
             return
         fine = connection.execute(sql.select(raw).where(sql.not_(coarser)).limit(1)).scalar()
         if fine is not None:
-            self._mixed.add(name)
+            self._told.add((name, MIXED))
             logger.warning(
                 "table %s: %s has times of less precision, such as %s, beside %s: a row that gets "
                 "one after a later time was read is missed, unless timestamp.precision=%s",
@@ -567,6 +574,22 @@ class SqlSource(SourceConnector):
                 shown(fine),
                 precision_of(unit_of_form(coarse)),
             )
+
+    def _note_earlier(self, connection: Any, name: str, reader: RowReader) -> None:
+        """Say once that all rows are before the offset, as in a table that was made again."""
+        sql, offset, columns = self._sql, self._offset_of(name), self.settings.order_columns
+        if not offset or not columns or (name, EARLIER) in self._told:
+            return
+        some = sql.select(*reader.selected()).where(sql.not_(self._has_no_place(reader.table)))
+        at, (last, _) = (
+            self._places(reader.table)[0],
+            self._behind(reader.table, columns[0], offset),
+        )
+        if last is None or connection.execute(some.limit(1)).first() is None:
+            return
+        if connection.execute(some.where(at >= last).limit(1)).first() is None:
+            self._told.add((name, EARLIER))
+            logger.warning(ALL_EARLIER, name, offset)
 
     def _note_precision(self, name: str, reader: RowReader, rows: Sequence[Sequence[Any]]) -> None:
         """Say once that all times are whole minutes, hours or days, and are taken for finer."""
@@ -588,22 +611,19 @@ class SqlSource(SourceConnector):
 
     def _stored(self, table: Any, name: str, value: Any) -> Any:
         """A number or a time as an offset holds it: JSON cannot have decimals, nor times."""
-        if self._is_time(name):
+        if self.settings.is_time(name):
             return self._database.stored_time(table.c[name].type, value)
         found = Decimal(value) if isinstance(value, str) else value
         if isinstance(found, Decimal):
             return int(found) if found == found.to_integral_value() else str(found)
         return found
 
-    def _is_time(self, name: str) -> bool:
-        return self.settings.mode != INCREMENTING and name == self.settings.timestamp_column
-
     def _behind(self, table: Any, name: str, offset: Mapping[str, Any]) -> tuple[Any, bool]:
         """What a place is compared with, None without an offset; and whether the time was cut."""
         found, kind = offset.get(name), table.c[name].type
         if found is None:
             return None, False
-        if not self._is_time(name):
+        if not self.settings.is_time(name):
             return self._database.number_value(kind, found), False
         text, is_cut = self._database.fitted(kind, found)
         return self._database.time_place(kind, text), is_cut
@@ -612,6 +632,55 @@ class SqlSource(SourceConnector):
     def is_exactly_once(cls, settings: ConfigTable) -> bool:
         """Numbers say exactly where to continue; times may be shared by rows."""
         return getattr(settings, "mode", "") in (INCREMENTING, BOTH)
+
+    @classmethod
+    def alter_offsets(
+        cls, settings: ConfigTable, offsets: Sequence[tuple[Place, Place | None]]
+    ) -> bool:
+        """The number and the time that were read last; deletions of any offset."""
+        for partition, offset in offsets:
+            if offset is not None:
+                check_place(settings, partition, offset)
+        return True
+
+
+def columns_now(sql: Any, connection: Any, table: Any) -> list[Any]:
+    """What the database says of the columns of a table, also of those that are new."""
+    found = connection.execute(sql.select(sql.text("*")).select_from(table).limit(0))
+    return [tuple(column)[:6] for column in found.cursor.description]
+
+
+def check_place(settings: Any, partition: Place, offset: Place) -> None:
+    """ConfigError unless it is a place in one of the tables, as the mode has it."""
+    if set(partition) != {TABLE} or partition[TABLE] not in settings.tables:
+        names = ", ".join(settings.tables)
+        raise ConfigError(
+            f"partition={dict(partition)}: must have the one key {TABLE}, and one of {names}"
+        )
+    columns = settings.order_columns
+    if set(offset) != set(columns):
+        raise ConfigError(
+            f"offset={dict(offset)}: must have {' and '.join(columns) or 'nothing'}, by "
+            f"mode={settings.mode}"
+        )
+    for column, value in offset.items():
+        is_time = settings.is_time(column)
+        if not (_is_number(value) or (is_time and _is_time_text(value))):
+            rule = "a time, such as 2026-01-05T10:00:00, or a number" if is_time else "a number"
+            raise ConfigError(f"offset={dict(offset)}: {column} must be {rule}")
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return False
+    try:
+        return Decimal(value).is_finite()
+    except InvalidOperation:
+        return False
+
+
+def _is_time_text(value: Any) -> bool:
+    return isinstance(value, str) and DAY_FIRST.match(value) is not None
 
 
 KINDS: Final = {

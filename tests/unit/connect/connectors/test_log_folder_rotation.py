@@ -618,3 +618,12 @@ def test_any_order_of_rotations_and_restarts(host, follow, seed):
     worker.read()
 
     assert worker.lines == host.written
+
+
+@pytest.mark.parametrize("name", [5, None, True])
+def test_place_in_a_file_without_a_path_is_refused(name):
+    """It would end the task at each start; one that is stored can be deleted."""
+    settings = LogFolderSource.Settings.parse({"path": "x", "topic": "t"})
+    with pytest.raises(ConfigError, match="filename must be a path"):
+        LogFolderSource.alter_offsets(settings, [({"filename": name}, {"position": 1})])
+    assert LogFolderSource.alter_offsets(settings, [({"filename": name}, None)])

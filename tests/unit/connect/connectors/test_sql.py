@@ -345,6 +345,82 @@ def test_rows_without_a_time_are_left_out_and_said_once(database, read, caplog):
     assert sum("are never read" in each.message for each in caplog.records) == 1
 
 
+@pytest.mark.parametrize("mode", ["incrementing", "timestamp", "timestamp+incrementing"])
+def test_rows_of_a_table_that_was_made_again_are_told_of(database, read, caplog, mode):
+    """They are before the offset, and not read until a person has deleted that."""
+    settings = {"mode": mode, "timestamp.column": "changed"}
+    for number in (7, 8, 9):
+        insert(database, number, NOON + timedelta(days=number))
+    poll = read(**settings)
+
+    def told():
+        return sum("all of its rows are before" in each.message for each in caplog.records)
+
+    assert [ids(poll()), ids(poll())] == [[7, 8, 9], []]
+    database("DELETE FROM orders WHERE id < 9")
+    assert [ids(poll()) for _ in range(9)] == [[]] * 9
+    database("DELETE FROM orders")
+    assert [ids(poll()) for _ in range(9)] == [[]] * 9
+    assert told() == 0, "the last row is there, or none is"
+    insert(database, 1)
+    assert [ids(poll()) for _ in range(70)] == [[]] * 70
+    assert told() == 1
+    insert(database, 10, NOON + timedelta(days=10))
+    assert ids(poll()) == [10]
+
+
+@pytest.mark.parametrize(
+    ("mode", "offset"),
+    [
+        ("incrementing", {"id": 3}),
+        ("incrementing", {"id": "123456789012345678901234567890"}),
+        ("timestamp", {"changed": "2020-02-04 00:00:00.5+00"}),
+        ("timestamp", {"changed": "12020-02-04"}),
+        ("timestamp", {"changed": 1580731200}),
+        ("timestamp+incrementing", {"changed": "2020-02-04", "id": 3}),
+        ("bulk", {}),
+        ("bulk", None),
+        ("incrementing", None),
+    ],
+)
+def test_offsets_that_a_person_sets(mode, offset):
+    """A place in the order of rows; any can be deleted, also of a table that is read no longer."""
+    assert SqlSource.alter_offsets(given(mode), [({"table": "orders"}, offset)])
+    assert SqlSource.alter_offsets(given(mode), [({"table": "gone"}, None), ({"x": 1}, None)])
+
+
+@pytest.mark.parametrize(
+    ("mode", "offset"),
+    [
+        ("incrementing", {}),
+        ("incrementing", {"id": None}),
+        ("incrementing", {"id": "x"}),
+        ("incrementing", {"id": "NaN"}),
+        ("incrementing", {"id": True}),
+        ("incrementing", {"id": [1]}),
+        ("incrementing", {"id": 1, "changed": "2020-02-04"}),
+        ("incrementing", {"ID": 1}),
+        ("timestamp", {"changed": "yesterday"}),
+        ("timestamp", {"changed": None}),
+        ("timestamp+incrementing", {"id": 1}),
+        ("timestamp+incrementing", {"changed": "2020-02-04", "id": "2020-02-04"}),
+        ("bulk", {"id": 1}),
+    ],
+)
+def test_offsets_that_are_no_place_are_refused(mode, offset):
+    """They ended the task at each start, or had all rows read once more."""
+    with pytest.raises(ConfigError, match="offset="):
+        SqlSource.alter_offsets(given(mode), [({"table": "orders"}, offset)])
+    for partition in ({"table": "others"}, {"table": 1}, {}, {"table": "orders", "x": 1}):
+        with pytest.raises(ConfigError, match="must have the one key table, and one of orders"):
+            SqlSource.alter_offsets(given(mode), [(partition, {"id": 1})])
+
+
+def given(mode):
+    settings = {"url": "sqlite://", "tables": "orders", "timestamp.column": "changed"}
+    return SqlSource.Settings.parse({**settings, "mode": mode})
+
+
 def test_columns_that_come_and_go_are_seen(database, read):
     """Without a restart, in the schema of the next rows."""
     poll = read()
