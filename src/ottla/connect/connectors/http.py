@@ -30,6 +30,7 @@ from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.message import Message
 from email.utils import parsedate_to_datetime
+from math import isfinite
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -555,7 +556,7 @@ class HttpSource(SourceConnector):
         """
         self._seen[str(self._page.next)] = None
         problem = ""
-        if isinstance(following, dict | list):
+        if not _is_place(following):
             problem = "is neither a URL nor a token"
         elif str(following) in self._seen:
             problem = "was read already"
@@ -588,12 +589,12 @@ class HttpSource(SourceConnector):
         places = [self._page]
         last, count = self._page.next, 0
         name = self.settings.cursor_field
-        if items and all(_field(item, name) is None for item in items):
+        if items and all(_cursor(item, name) is None for item in items):
             raise OutageError(
                 f"cursor.field={name}: the records must have it, as {shown(items[0])} has not"
             )
         for item in items:
-            cursor = _field(item, name)
+            cursor = _cursor(item, name)
             if cursor is None:
                 places.append(places[-1])
                 continue
@@ -607,8 +608,9 @@ class HttpSource(SourceConnector):
     def _record(self, item: Any, page: Page) -> SourceRecord:
         key, cursor = self.settings.key_field, self.settings.cursor_field
         error = None
-        if self.settings.paging == CURSOR and _field(item, cursor) is None:
-            error = DataError(f"cursor.field={cursor}: each record must have it: {shown(item)}")
+        if self.settings.paging == CURSOR and _cursor(item, cursor) is None:
+            rule = "each record must have it, as a number or as text"
+            error = DataError(f"cursor.field={cursor}: {rule}: {shown(item)}")
         return SourceRecord(
             topic=self.settings.topic,
             key=_field(item, key) if key else None,
@@ -647,6 +649,19 @@ def _field(value: Any, path: str) -> Any:
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value
+
+
+def _cursor(item: Any, path: str) -> Any:
+    """The cursor of a record; None if there is none that a URL and an offset can hold."""
+    found = _field(item, path)
+    return found if _is_place(found) else None
+
+
+def _is_place(value: Any) -> bool:
+    """Whether a URL and an offset can hold it: a number, or text that UTF-8 has."""
+    if isinstance(value, str):
+        return value.isascii() or value == value.encode(errors="replace").decode()
+    return isinstance(value, int) or (isinstance(value, float) and isfinite(value))
 
 
 def _has_field(value: Any, path: str) -> bool:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from math import inf
 from random import Random
 from threading import Thread
 from types import SimpleNamespace
@@ -504,7 +505,9 @@ def test_pages_that_lead_in_a_circle_are_read_once(endpoint, paging, back_to, ca
         assert take(made, polls=6) == [4]
 
 
-@pytest.mark.parametrize("following", [{"a": 1}, ["b"], "http://[x/", "http://x:99999999/"])
+@pytest.mark.parametrize(
+    "following", [{"a": 1}, ["b"], "http://[x/", "http://x:99999999/", inf, "\ud83d"]
+)
 def test_a_next_page_that_is_none_is_not_asked_for(endpoint, following, caplog):
     """The records of this page come; the source stays there, and a mended page leads on."""
     endpoint.answer = lambda request: Reply({"rows": [1], "next": following})
@@ -543,6 +546,18 @@ def test_a_record_without_a_cursor_is_reported(endpoint):
         "",
         "INVALID_RECORD: cursor.field=i",
     ]
+
+
+@pytest.mark.parametrize("wrong", [inf, -inf, "\ud83d", ["b"], {"a": 1}])
+def test_a_cursor_that_no_offset_holds_is_as_good_as_none(endpoint, wrong):
+    """It is the error of its record: no other one is held up by it."""
+    rows = [{"id": 1}, {"id": wrong}, {"id": 3}]
+    endpoint.answer = lambda request: Reply([] if request.query else rows)
+    with source(endpoint, paging="cursor") as made:
+        found = made.poll()
+        assert made.poll() == []
+    assert [record.source_offset["next"] for record in found] == [1, 1, 3]
+    assert [record.error is None for record in found] == [True, False, True]
 
 
 def test_another_server_is_not_asked(endpoint):
