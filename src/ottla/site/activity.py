@@ -36,7 +36,7 @@ HOSTS = tuple(f"web-{number}" for number in range(1, 4))
 SAMPLE_EVERY = timedelta(seconds=10)
 BUSY_FROM, BUSY_UNTIL = timedelta(seconds=2400), timedelta(seconds=2700)
 BUSY_HOST = HOSTS[-1]
-PACE_S = 0.05
+PACE_S, LONGEST_WAIT_S = 0.05, 30.0
 
 
 class Happening(NamedTuple):
@@ -132,13 +132,18 @@ def _click(item: str, kind: str, user: str, now: datetime) -> Event:
 def in_time(
     happenings: Iterable[Happening], speed: float, is_over: Callable[[], bool]
 ) -> Iterator[Event]:
-    """The events at the pace of their times, `speed` times as fast; ends when it is over."""
-    started_s = time.monotonic()
-    first: datetime | None = None
+    """The events at the pace of their times, `speed` times as fast; ends when it is over.
+
+    The next event is waited for no longer than LONGEST_WAIT_S: a line with the time of a clock that
+    was years ahead, or behind, would hold up the others for as long.
+    """
+    due_s = time.monotonic()
+    before: datetime | None = None
     for each in happenings:
-        first = first or each.time
-        due_s = (each.time - first).total_seconds() / speed
-        while due_s > time.monotonic() - started_s and not is_over():
+        if before is not None:
+            due_s += min(LONGEST_WAIT_S, (each.time - before).total_seconds() / speed)
+        before = each.time
+        while due_s > time.monotonic() and not is_over():
             time.sleep(PACE_S)
         if is_over():
             return

@@ -6,6 +6,8 @@ import json
 from collections import Counter
 from itertools import pairwise
 
+import pytest
+
 from ottla.pipelines.access_log import AccessLog
 from ottla.pipelines.logged_request import request_of
 from ottla.site.activity import (
@@ -93,6 +95,22 @@ def test_replay_ends_when_it_is_over(tmp_path):
 
     assert list(in_time(replayed(AccessLog(path)).happenings, 0.001, lambda: True)) == []
     assert len(list(in_time(replayed(AccessLog(path)).happenings, 1e9, lambda: False))) >= 3
+
+
+@pytest.mark.parametrize("wrong", ["02/Mar/2099", "31/Dec/9999", "01/Jan/1970", "01/Jan/0001"])
+def test_line_of_a_wrong_clock_holds_the_replay_up_for_a_moment(tmp_path, monkeypatch, wrong):
+    """Not for the years between it and the others."""
+    path = tmp_path / "access.log"
+    path.write_bytes(LOG + LOG.splitlines(keepends=True)[0].replace(b"02/Mar/2026", wrong.encode()))
+    clock = [0.0]
+    monkeypatch.setattr("ottla.site.activity.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(
+        "ottla.site.activity.time.sleep", lambda s: clock.__setitem__(0, clock[0] + s)
+    )
+    events = list(in_time(replayed(AccessLog(path)).happenings, 1.0, lambda: clock[0] > 1000))
+
+    assert len([each for each in events if each.topic == PAGE_VIEWS]) == 4
+    assert 30 < clock[0] < 100
 
 
 def test_inputs_name_topics_of_the_site():
