@@ -250,13 +250,14 @@ class MergeSink:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        kind = pa.timestamp("us", "UTC")
+        kind, now_us = pa.timestamp("us", "UTC"), SystemClock().now_ms() * 1000
         if isinstance(self.order, RecordOrder):
             time = self.order.timestamp
         else:
-            time, now_us = NOTED, SystemClock().now_ms() * 1000
+            time = NOTED
             noted = noted.append_column(time, pa.array([now_us] * noted.num_rows, kind))
-        newest_us = pc.max(noted[time].cast(kind).cast(pa.int64())).as_py()
+        # A record that is ahead of its time makes no other deletion one of long ago.
+        newest_us = min(now_us, pc.max(noted[time].cast(kind).cast(pa.int64())).as_py())
         columns = {name: f"s.`{name}`" for name in noted.column_names}
         merge = self._merger(make_delta(place, noted.schema), noted, {}, {})
         merge = merge.when_matched_update(self._updates(columns), self._newer(noted.schema))

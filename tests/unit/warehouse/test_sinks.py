@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -150,6 +150,17 @@ def test_deletions_of_long_ago_are_forgotten(sink):
 
     gone = DeltaTable(place_of_gone(sink.place).uri).to_pyarrow_table().to_pylist()
     assert [row["id"] for row in gone] == ["b"]
+
+
+@pytest.mark.parametrize("ahead", [timedelta(days=30), timedelta(days=70 * 365)])
+def test_deletion_that_is_ahead_of_its_time_makes_no_other_one_old(sink, ahead):
+    """The clock of one producer was wrong; what was deleted before stays deleted."""
+    now = datetime.now(UTC)
+    merge(sink, [("a", None, True, now - timedelta(hours=1), 1, 0)], 1)
+    merge(sink, [("b", None, True, now + ahead, 1, 1)], 2)
+    merge(sink, [("a", 1, False, now - timedelta(hours=2), 0, 7)], 3)
+
+    assert content(sink) == {}
 
 
 def test_rows_of_before_places_were_kept_are_older(tmp_path):
