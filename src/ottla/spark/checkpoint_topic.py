@@ -183,8 +183,7 @@ class CheckpointCopy(ClosedOnExit):
         self._consumer.close()
 
     def _apply(self, record: ConsumerRecord) -> None:
-        assert record.key is not None, "no record of a checkpoint"
-        name, _, piece = record.key.decode().partition("#")
+        name, piece = file_of(record)
         path = self._folder / name
         if record.value is None:
             if not piece:
@@ -195,8 +194,25 @@ class CheckpointCopy(ClosedOnExit):
             path.write_bytes(record.value)
             return
         with path.open("ab") as file:
-            if file.tell() == int(piece) * PIECE_BYTES:  # else of a longer file that is replaced
+            if file.tell() == piece * PIECE_BYTES:  # else of a longer file that is replaced
                 file.write(record.value)
+
+
+def file_of(record: ConsumerRecord) -> tuple[str, int]:
+    """The path that a record has its content for, within the folder, and the number of the piece.
+
+    SinkError for a key that no checkpoint has: it may lead to any file of this machine.
+    """
+    key = (record.key or b"").decode("utf-8", "backslashreplace")
+    name, _, piece = key.partition("#")
+    is_inside = all(part.strip(".") for part in name.split("/")) and "\0" not in name
+    is_number = piece.isascii() and piece.isdecimal() and len(piece) < 10
+    if not is_inside or (piece and not is_number):
+        raise SinkError(
+            f"{record.topic}-{record.partition} offset {record.offset}: the key {key[:100]!r} is "
+            "no file of a checkpoint; nothing else may write to its topic"
+        )
+    return name, int(piece or 0)
 
 
 def pieces_of(path: str, content: bytes) -> Iterator[tuple[bytes, bytes]]:

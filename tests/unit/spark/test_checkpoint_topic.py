@@ -319,3 +319,32 @@ def test_a_topic_that_forgets_is_refused(servers):
         admin.create_topics([ottla.NewTopic("bad", 1)])
     with pytest.raises(ValueError, match=r"topic bad: cleanup\.policy is delete and must be"):
         create_topic("bad", {"bootstrap.servers": servers})
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"",
+        b"..",
+        b"../outside",
+        b"offsets/../../outside",
+        b"/outside",
+        b"offsets//0",
+        b"./metadata",
+        b"a\0b",
+        b"offsets/0#x",
+        b"offsets/0#" + b"9" * 5000,
+        b"offsets/0#-1",
+    ],
+)
+def test_record_that_is_no_file_of_a_checkpoint_is_refused(servers, start, key, tmp_path):
+    """Its key may lead to any file of the machine: nothing is written, wherever it leads."""
+    one = start()
+    one.run(0, "a", sum_after="1")
+    absolute = str(tmp_path / "outside").encode() if key == b"/outside" else key
+    with Producer(servers) as producer:
+        producer.send(CHANGELOG, b"not yours", key=absolute, partition=0).result(10)
+
+    with pytest.raises(SinkError, match="no file of a checkpoint; nothing else may write to"):
+        start("other")
+    assert not (tmp_path / "outside").exists()
