@@ -5,6 +5,7 @@ pyarrow is imported when it is used; pandas never is. The columns are those of S
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from math import inf
@@ -19,7 +20,13 @@ from ottla.clients.topic_offsets import OffsetSpec
 from ottla.config.client_config import AdminConfig, ConsumerConfig
 from ottla.errors import KafkaError
 from ottla.protocol.topic_name import validate_topic_name
-from ottla.record.columnar import COLUMNS, HEADERS, arrow_schema, decode_columns
+from ottla.record.columnar import (
+    COLUMNS,
+    HEADERS,
+    MAX_BATCH_BYTES,
+    arrow_schema,
+    decode_columns,
+)
 from ottla.record.record import HEADER_OVERHEAD
 from ottla.record.rows import Rows, partition_outside, rows_of
 from ottla.structs import TopicPartition
@@ -239,48 +246,82 @@ def _read(
 
 
 def table_of(
-    fetched: Sequence[FetchedBatches], give_back: Callable[[TopicPartition, int], object]
-) -> pa.Table:
-    """The records that a consumer has fetched, as one table.
+    fetched: Sequence[FetchedBatches],
+    give_back: Callable[[TopicPartition, int], object],
+    max_bytes: int = sys.maxsize,
+) -> tuple[pa.Table, list[FetchedBatches]]:
+    """The records that a consumer has fetched, as one table; and the batches that are left.
 
-    A batch that cannot be decoded, and all that is behind it, is given back, by partition and
-    offset, to be read again; the error is raised unless records precede it.
+    No more batches are decoded once those of more than `max_bytes` were: a few bytes that have
+    arrived may be a GB without their codecs. A batch that cannot be decoded, and all that is behind
+    it, is given back, by partition and offset, to be read again; the error is raised unless records
+    precede it.
     """
     import pyarrow as pa
 
     decoded: list[pa.RecordBatch] = []
     left = list(fetched)
     try:
-        while left:
-            decoded += _decoded(left[0])
-            del left[0]
+        while left and _size_of(decoded) <= max_bytes:
+            left[0] = _decode(left[0], decoded, max_bytes)
+            if not left[0].batches:
+                del left[0]
     except BaseException as error:
         is_fault = isinstance(error, KafkaError)
         if is_fault:
-            left[0] = _from_the_fault(left[0], decoded)
+            left[0] = _from_the_fault(left[0], decoded, max_bytes)
         # Of two pieces of a partition it is the first one that counts.
         for each in reversed(left if is_fault else fetched):
             give_back(each.topic_partition, each.position)
         if not is_fault or not decoded:
             raise
-    return pa.Table.from_batches(decoded, arrow_schema())
+        left = []
+    return pa.Table.from_batches(decoded, arrow_schema()), left
 
 
-def _decoded(fetched: FetchedBatches) -> list[pa.RecordBatch]:
-    views = [kept.view for kept in fetched.batches]
-    place = fetched.topic_partition
-    return list(decode_columns(views, *place, start_offset=fetched.position))
+def _size_of(decoded: Iterable[pa.RecordBatch]) -> int:
+    return sum(each.nbytes for each in decoded)
 
 
-def _from_the_fault(fetched: FetchedBatches, decoded: list[pa.RecordBatch]) -> FetchedBatches:
+def _decode(
+    fetched: FetchedBatches, decoded: list[pa.RecordBatch], max_bytes: int
+) -> FetchedBatches:
+    """Add the records of batches until all come to `max_bytes`; the batches that are left."""
+    position, batches = fetched.position, fetched.batches
+    size, count = _size_of(decoded), 0
+    room = max_bytes - size + 1
+    portion = -(-room // -(-room // MAX_BATCH_BYTES))
+
+    def views() -> Iterator[memoryview]:
+        nonlocal count
+        for batch in batches:
+            if size > max_bytes:
+                return
+            count += 1
+            yield batch.view
+
+    own, place = [], fetched.topic_partition
+    for table in decode_columns(views(), *place, start_offset=position, batch_bytes=portion):
+        own.append(table)
+        size += table.nbytes
+    decoded += own
+    behind = batches[count - 1].next_offset if count else position
+    return fetched._replace(position=max(position, behind), batches=batches[count:])
+
+
+def _from_the_fault(
+    fetched: FetchedBatches, decoded: list[pa.RecordBatch], max_bytes: int
+) -> FetchedBatches:
     """The batches from the first one on that cannot be decoded; those before it are decoded."""
     left = fetched
-    for number, batch in enumerate(fetched.batches):
+    for batch in fetched.batches:
         try:
-            decoded += _decoded(left._replace(batches=[batch]))
+            if _size_of(decoded) > max_bytes:
+                break
+            _decode(left._replace(batches=[batch]), decoded, max_bytes)
         except KafkaError:
             break
-        left = left._replace(position=batch.next_offset, batches=fetched.batches[number + 1 :])
+        left = left._replace(position=batch.next_offset, batches=left.batches[1:])
     return left
 
 
@@ -516,7 +557,7 @@ def _plain_headers(lists: Any) -> Any:
 
     keys, contents = map(_plain, _keys_and_contents(lists))
     try:
-        keys = keys.cast(pa.large_string())
+        keys = keys.cast(pa.large_binary()).cast(pa.large_string())
     except pa.ArrowInvalid as error:
         raise ValueError(f"column headers: a key is no text: {error}") from None
     zero = pa.array([0], pa.int64())

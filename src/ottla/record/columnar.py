@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.record import kernel
 from ottla.record.columns import MAX_COLUMN_BYTES, BinaryColumn, Columns, HeaderColumn
-from ottla.record.compression import MAX_DECOMPRESSED_BYTES
 from ottla.record.conversion import up_convert
 from ottla.record.memory_records import batches
 from ottla.record.record_batch import MAGIC, RecordBatch
@@ -70,21 +69,22 @@ def decode_columns(
     end_offset: int = END_OF_LOG,
     with_headers: bool = True,
     max_rows: int = DEFAULT_MAX_ROWS,
-    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+    batch_bytes: int = MAX_BATCH_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """The records from `start_offset` up to, and without, `end_offset`, as Arrow batches.
 
     Each chunk is one wire batch or several; the first one may begin before `start_offset`. Control
-    batches are left out. Every batch is verified, and may decompress to at most `max_bytes`.
+    batches are left out, and every batch is verified. An Arrow batch ends once it has `max_rows` or
+    `batch_bytes`.
     """
     builder = kernel.ColumnBuilder(with_headers)
     for batch in _batches_between(chunks, start_offset, end_offset):
         batch.verify()
-        payload = batch.payload(max_bytes)
+        payload = batch.payload()
         if builder.size_in_bytes + len(payload) > MAX_COLUMN_BYTES:
             yield from to_arrow(builder.finish(), topic, partition, max_rows)
         builder.append(batch, payload, start_offset, end_offset)
-        if builder.row_count >= max_rows or builder.size_in_bytes >= MAX_BATCH_BYTES:
+        if builder.row_count >= max_rows or builder.size_in_bytes >= batch_bytes:
             yield from to_arrow(builder.finish(), topic, partition, max_rows)
     if builder.row_count:
         yield from to_arrow(builder.finish(), topic, partition, max_rows)

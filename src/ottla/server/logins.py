@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.network.connection import Connection, Identify
-from ottla.network.refusal_log import RefusalLog
 from ottla.runtime import Scheduler
 from ottla.server.api import MAX_REASON, refuse
 
@@ -28,8 +27,8 @@ OnRefusedLogin = Callable[[Connection, str, str], object]
 class Logins:
     """Shows the frames of a connection that has an authenticator to it, and does as it says."""
 
-    def __init__(self, scheduler: Scheduler, refusals: RefusalLog) -> None:
-        self._scheduler, self._refusals = scheduler, refusals
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
         self.identify: Identify | None = None
         """Names clients that have logged in, where they do not go by the name of their login."""
         self.on_refused: OnRefusedLogin | None = None
@@ -42,7 +41,7 @@ class Logins:
         if verdict.is_request:
             return True
         if verdict.is_end:
-            refuse(connection, verdict.reason, self._refusals)
+            refuse(connection, verdict.reason)
         elif verdict.is_refusal:
             self._refuse(connection, authenticator, verdict)
         elif authenticator.is_complete and self.identify is not None:

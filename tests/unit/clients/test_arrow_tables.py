@@ -280,6 +280,14 @@ def test_table_is_sent_as_it_was_read(broker):
         assert producer.send_arrow("copies", before.slice(0, 0)).result(60) == []
 
 
+def headers_with_key(key):
+    """A row with a header whose key is said to be text, and was never looked at."""
+    ends = pa.py_buffer(b"\0\0\0\0" + len(key).to_bytes(4, "little"))
+    keys = pa.Array.from_buffers(pa.string(), 1, [None, ends, pa.py_buffer(key)])
+    pairs = pa.StructArray.from_arrays([keys, pa.array([b""])], ["key", "value"])
+    return pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), pairs)
+
+
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
@@ -298,6 +306,10 @@ def test_table_is_sent_as_it_was_read(broker):
         ),
         (
             {"value": pa.array(["a"]), "headers": pa.array([[{"key": b"\xff", "value": b""}]])},
+            "column headers: a key is no text",
+        ),
+        (
+            {"value": pa.array(["a"]), "headers": headers_with_key(b"\xff")},
             "column headers: a key is no text",
         ),
         ({"value": pa.array(["a"]), "headers": pa.array([[None]])}, "a header has no key"),
@@ -547,13 +559,74 @@ def test_batch_that_cannot_be_decoded_is_read_again_with_all_behind_it():
     def give_back(where, offset):
         given_back[where.partition] = offset
 
-    assert values(table_of(arrived, give_back)) == ["x", "a", "b"]
+    assert values(table_of(arrived, give_back)[0]) == ["x", "a", "b"]
     assert given_back == {1: 2, 2: 7}
 
     given_back.clear()
     with pytest.raises(KafkaError):
         table_of([fetched(1, broken), *arrived[2:]], give_back)
     assert given_back == {1: 2, 2: 7}
+
+
+def pieces_of(left):
+    return [(*each.topic_partition, each.position, len(each.batches)) for each in left]
+
+
+@pytest.mark.parametrize(
+    "codec", [CompressionType.NONE, CompressionType.GZIP, CompressionType.ZSTD]
+)
+@pytest.mark.parametrize(
+    ("limit", "read", "left"),
+    [
+        (0, "a", [("t", 0, 1, 2), ("t", 1, 0, 2)]),
+        (1_500_000, "ab", [("t", 0, 2, 1), ("t", 1, 0, 2)]),
+        (3_500_000, "abcd", [("t", 1, 1, 1)]),
+        (9_000_000, "abcde", []),
+    ],
+)
+def test_table_is_bounded_by_the_bytes_without_their_codecs(codec, limit, read, left):
+    """What is behind them is left as it was fetched; nothing is given back to be fetched again."""
+    arrived = [
+        fetched(0, *(large_batch(n, letter, codec) for n, letter in enumerate("abc"))),
+        fetched(1, *(large_batch(n, letter, codec) for n, letter in enumerate("de"))),
+    ]
+    given_back = []
+    table, rest = table_of(arrived, lambda *place: given_back.append(place), limit)
+
+    assert [value[0] for value in values(table)] == list(read)
+    assert pieces_of(rest) == left
+    assert given_back == []
+
+
+def large_batch(offset, letter, codec):
+    record = (1, None, letter.encode() * 1_000_000, ())
+    batch = RecordBatch(bytearray(build_batch([record], codec)))
+    return RecordBatch(with_base_offset(batch, offset))
+
+
+@pytest.mark.parametrize("limit", [1000, 2_500_000, 100_000_000])
+def test_poll_of_tables_is_bounded_and_loses_nothing(broker, limit):
+    """A few kB that have arrived may be GBs: the polls after this one have the others, in order."""
+    topic = f"bounded-{limit}"
+    broker.create_topic(topic, partitions=2)
+    settings = {"auto_offset_reset": "earliest", "fetch_max_bytes": limit}
+    with Producer(broker.bootstrap_servers, compression_type="zstd", linger_ms=0) as producer:
+        for number in range(12):
+            value = b"%02d" % number + bytes(900_000)
+            producer.send(topic, value, partition=number % 2).result(LIMIT_S)
+    seen, most = [], 0
+    with Consumer(broker.bootstrap_servers, **settings) as consumer:
+        consumer.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
+        while len(seen) < 12:
+            table = consumer.poll_arrow(1000)
+            most = max(most, table.nbytes)
+            seen += zip(table["partition"].to_pylist(), table["value"].to_pylist(), strict=True)
+        assert consumer.poll_arrow().num_rows == 0
+        assert {consumer.position(each) for each in consumer.assignment()} == {6}
+    for partition in (0, 1):
+        found = [int(value[:2]) for its, value in seen if its == partition]
+        assert found == [*range(partition, 12, 2)]
+    assert most < limit + 2_000_000
 
 
 def test_interrupted_poll_loses_nothing(broker, monkeypatch):

@@ -177,9 +177,12 @@ class Consumer(LoopClient):
             fetched = await self._poll_for(core.fetcher.collect_batches, timeout_ms)
             returned: list[tuple[TopicPartition, int]] = []
             give_back = returned.append  # of this list, also where a cancellation comes first
-            make_table = partial(table_of, fetched, lambda *place: give_back(place))
+            most = core.config.fetch_max_bytes
+            make_table = partial(table_of, fetched, lambda *place: give_back(place), most)
             try:
-                return await core.runtime.background.run(make_table)
+                table, left = await core.runtime.background.run(make_table)
+                core.fetcher.put_back(left)
+                return table
             except asyncio.CancelledError:
                 returned = [(each.topic_partition, each.position) for each in reversed(fetched)]
                 raise

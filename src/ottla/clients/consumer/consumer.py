@@ -182,9 +182,10 @@ class Consumer(ProcessingCalls, ClosedOnExit):
     def poll_arrow(self, timeout_ms: int = 0) -> pa.Table:
         """The next records as an Arrow table, with the columns of `ottla.read_arrow`.
 
-        All that has arrived is in it, and it may be empty; it waits up to `timeout_ms` for the
-        first record. Groups, rebalances and commits are as with `poll`; interceptors see nothing of
-        it. Needs pyarrow (`pip install ottla[arrow]`).
+        It has the records of the batches that have arrived and that come to fetch.max.bytes without
+        their codecs, and may be empty; it waits up to `timeout_ms` for the first record. Groups,
+        rebalances and commits are as with `poll`; interceptors see nothing of it. Needs pyarrow
+        (`pip install ottla[arrow]`).
         """
         from ottla.clients.arrow_tables import require_pyarrow, table_of
 
@@ -193,7 +194,11 @@ class Consumer(ProcessingCalls, ClosedOnExit):
             self._give_back_unread(self.assignment())
             with self._given_back_if_cut_short():
                 fetched = self._poll_for(self._core.fetcher.collect_batches, timeout_ms)
-                return table_of(fetched, partial(self._call, self._core.rewind))
+                give_back = partial(self._call, self._core.rewind)
+                table, left = table_of(fetched, give_back, self._config.fetch_max_bytes)
+                if left:
+                    self._call(self._core.fetcher.put_back, left)
+                return table
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records, one by one, forever; those not taken yet are not committed either."""

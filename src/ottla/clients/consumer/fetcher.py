@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 from uuid import UUID
@@ -167,6 +167,20 @@ class Fetcher:
             batches = (batch for fetched in found[0] for batch in fetched.batches)
             self.metrics.on_records(sum(batch.record_count for batch in batches))
         return found
+
+    def put_back(self, left: Sequence[FetchedBatches]) -> None:
+        """Have the last batches of a collection come with the next one, or be fetched again."""
+        for fetched in reversed(left):
+            state = self._subscriptions.assigned.get(fetched.topic_partition)
+            if state is None:
+                continue  # it is another member's
+            if state.generation != self.taken.get(state, (None, 0))[0]:
+                state.rewind(fetched.position)
+                continue
+            state.position, state.leader_epoch = fetched.position, NO_EPOCH
+            kept = CompletedFetch(state, (list(fetched.batches), None), self.decoding, None)
+            self._completed.appendleft(kept)
+            state.fetched += 1
 
     def _collect(
         self, take: Callable[[CompletedFetch, int], list[T]], limit: int

@@ -21,7 +21,6 @@ from ottla.network.connection import Connection
 from ottla.network.frame_buffer import lasting
 from ottla.network.outgoing import Part
 from ottla.network.processor import Processor
-from ottla.network.refusal_log import RefusalLog
 from ottla.network.socket_config import SocketConfig, connection_limits
 from ottla.protocol.first_design import (
     RANDOM_PARTITION,
@@ -77,7 +76,6 @@ class FirstDesignListener:
             **connection_limits(config),
         )
         self._processor = Processor(runtime, sockets, self.on_request)
-        self._refusals = RefusalLog(runtime.clock)
 
     def start(self) -> Address:
         """Serve clients; returns where, with the real port."""
@@ -101,7 +99,7 @@ class FirstDesignListener:
         try:
             type_, parts = decode_request(frame)
         except RemoteProtocolError as error:
-            refuse(connection, f"malformed request: {error.message}", self._refusals)
+            refuse(connection, f"malformed request: {error.message}")
             return
         if type_ in (RequestType.PRODUCE, RequestType.MULTI_PRODUCE):
             connection.is_answer_due = False
@@ -135,8 +133,7 @@ class FirstDesignListener:
                     if len(checked) > 1:
                         yield
         except KafkaError as error:
-            why = f"a message set that is not appended: {error.message}"
-            refuse(connection, why, self._refusals)
+            refuse(connection, f"a message set that is not appended: {error.message}")
         except Exception:
             logger.exception("%s: a message set is not appended", connection.id)
             connection.close("appending failed")

@@ -686,3 +686,37 @@ def test_fetch_that_the_close_of_the_consumer_ends_is_no_trouble(world, cluster,
     world.advance(1000)
 
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("moves", [False, True])
+@pytest.mark.parametrize("first", [0, 1, 2, 3])
+def test_batches_that_are_put_back_come_next(world, cluster, moves, first):
+    """As they were fetched, with no other fetch; where their partition has moved, by another."""
+    for letter in "abcd":
+        world.write(letter)
+    collect = world.core.fetcher.collect_batches
+    (fetched,) = world.run(world.core.poll_for(collect, world.deadline()))
+    assert position(world) == 4
+    asked = len(cluster[0].sent(FetchRequest))
+    if moves:
+        world.call(world.core.rewind, PARTITION, 4)
+    left = fetched._replace(position=first, batches=fetched.batches[first:])
+    world.call(world.core.fetcher.put_back, [left])
+
+    assert position(world) == first
+    found = [record.value.decode() for record in world.call(world.core.collect)[0]]
+    assert found == ([] if moves else list("abcd"[first:]))
+    assert len(cluster[0].sent(FetchRequest)) == asked
+    assert found + world.values() == list("abcd"[first:])
+    assert position(world) == 4
+
+
+def test_batches_of_a_partition_that_has_gone_are_not_put_back(world):
+    """They are another member's."""
+    world.write("a")
+    collect = world.core.fetcher.collect_batches
+    fetched = world.run(world.core.poll_for(collect, world.deadline()))
+    world.assign(1)
+    world.call(world.core.fetcher.put_back, fetched)
+
+    assert world.values(10) == []
