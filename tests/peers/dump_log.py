@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 COMPLAINTS = ("Found timestamp mismatch", "Mismatches in", "Non-consecutive", "out of order")
 
 
 def logs(folder):
     """The segments of a partition that are not on their way in or out."""
     return sorted(folder.glob("*.log"))
+
+
+def size_of(folder):
+    """The bytes of its segments; the cleaner may remove some of them meanwhile."""
+    size = 0
+    for path in logs(folder):
+        with suppress(FileNotFoundError):
+            size += path.stat().st_size
+    return size
 
 
 def dump(tools, files, *arguments):

@@ -7,7 +7,7 @@ import json
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from dump_log import logs
+from dump_log import logs, size_of
 from peer_program import PEERS, PeerProgram
 
 from ottla import Admin
@@ -192,7 +192,7 @@ def compacted(start_module_broker):
     process = start_module_broker(process.data_dir, log_cleaner_backoff_ms=100)
     files = process.data_dir / "compacted-0"
     wait_until(
-        lambda: sum(path.stat().st_size for path in logs(files)) <= 5000,
+        lambda: size_of(files) <= 5000,
         "the cleaner",
         COMPACTION_SECONDS,
     )

@@ -69,6 +69,7 @@ _MAX_TIMESTAMP_POSITION = 35
 MIN_BATCH_LENGTH: Final = BATCH_OVERHEAD - LOG_OVERHEAD
 _MAX_HEAD_BYTES = 21  # of a record: length, attributes, and the deltas of timestamp and offset
 RECORDS_IN_A_SLICE: Final = 1000
+_LIGHT_BYTES: Final = 256 * 1024  # of records, whose headers take 16 MB at most
 
 _CODECS = tuple(CompressionType)
 _LEADER_EPOCH = struct.Struct(">i")
@@ -166,7 +167,11 @@ class RecordBatch(BatchHeader):
         return iter(kernel.decode_records(self, self.payload(max_bytes)))
 
     def record_slices(self) -> Iterator[list[Record]]:
-        """Every record, some at a time: they are decompressed piece by piece and not kept."""
+        """Every record, some at a time: they are decompressed piece by piece and not kept.
+
+        They are for formats that have no headers. Those of large records are left out: a header of
+        two bytes takes sixty times its size, and a record may have millions of them.
+        """
         head, left, data = copy(self), self.record_count, bytearray()
         for piece in decompress_in_pieces(self.compression, self._section()):
             data += piece
@@ -174,7 +179,11 @@ class RecordBatch(BatchHeader):
                 head.record_count, size = _whole_records(data, min(left, RECORDS_IN_A_SLICE))
                 if not size:
                     break
-                yield kernel.decode_records(head, bytes(memoryview(data)[:size]))
+                section = bytes(memoryview(data)[:size])
+                if size <= _LIGHT_BYTES:
+                    yield kernel.decode_records(head, section)
+                else:
+                    yield _without_headers(head, section)
                 left -= head.record_count
                 del data[:size]
         if left or data:
@@ -228,6 +237,31 @@ def _whole_records(data: bytearray, most: int) -> tuple[int, int]:
             break
         count, end = count + 1, body + length
     return count, end
+
+
+def _without_headers(batch: BatchHeader, section: bytes) -> list[Record]:
+    """The records of a section, as `_whole_records` has found them."""
+    records, start = [], 0
+    try:
+        while start < len(section):
+            length, body = decode_varint(section, start)
+            timestamp_delta, at = decode_varlong(section, body + 1)
+            offset_delta, at = decode_varint(section, at)
+            key, at = _field_at(section, at)
+            value, _ = _field_at(section, at)
+            timestamp_ms = batch.base_timestamp + timestamp_delta
+            if batch.is_log_append_time:
+                timestamp_ms = batch.max_timestamp
+            records.append(Record(batch.base_offset + offset_delta, timestamp_ms, key, value, ()))
+            start = body + length
+    except IndexError:
+        raise batch.corrupt_record(len(records), "the bytes end in the middle of it") from None
+    return records
+
+
+def _field_at(section: bytes, position: int) -> tuple[bytes | None, int]:
+    size, start = decode_varint(section, position)
+    return (None, start) if size < 0 else (section[start : start + size], start + size)
 
 
 def as_view(buffer: Buffer) -> memoryview:

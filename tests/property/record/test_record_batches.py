@@ -347,6 +347,21 @@ def test_slices_of_records_are_the_records(codec, given_records, is_log_append_t
     assert all(len(some) <= most for some in slices)
 
 
+@pytest.mark.parametrize("is_log_append_time", [False, True])
+@pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.LZ4])
+def test_slices_of_large_records_leave_their_headers_out(codec, is_log_append_time):
+    """Old formats have none, and those of one record could take all memory."""
+    headers = (("", None),) * 200_000
+    given_records = [(7, b"k", None, headers), (9, None, b"v" * 300_000, ()), (8, b"", b"", ())]
+    batch = RecordBatch(bytes(build_batch(given_records, codec)))
+    if is_log_append_time:
+        batch.attributes |= 8
+
+    found = [record for some in batch.record_slices() for record in some]
+
+    assert found == [record._replace(headers=()) for record in batch.records()]
+
+
 @common
 @given(codecs, records, mutations)
 def test_slices_of_bytes_that_are_none_end(codec, given_records, changes):
