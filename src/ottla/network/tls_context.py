@@ -118,23 +118,19 @@ class FollowedTls(Generic[S]):
             return None
         try:
             stores = self._read(settings)
+            if fingerprint(settings) != seen:  # key and certificate may be of different files
+                return None
+            self.check(settings, stores)  # here: signatures with long keys take long
         except ConfigError as error:
             return StoreReading(settings, seen, None, error.message)
-        # If a file has changed meanwhile, key and certificate may be of different files.
-        return StoreReading(settings, seen, stores) if fingerprint(settings) == seen else None
+        return StoreReading(settings, seen, stores)
 
     def take(self, reading: StoreReading[S]) -> None:
         """Use new stores, or log why they cannot be used, once for each change of the files."""
         is_known = reading.seen == self._seen
         if reading.settings is not self._wanted or (is_known and not self._refusal):
             return
-        error = reading.error
-        if reading.stores is not None:
-            try:
-                self.check(reading.settings, reading.stores)
-            except ConfigError as refusal:
-                error = refusal.message
-        if reading.stores is not None and not error:
+        if not (error := reading.error):
             self._use(reading)
         elif not is_known or error != self._refusal:
             self.refuse(reading.settings, reading.seen, error)

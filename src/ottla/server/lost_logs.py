@@ -183,7 +183,7 @@ class LostLogs:
         except RegistryError as error:
             logger.warning("the clock of the registry is not known: %s", error)
             registry_ms = now_ms
-        return registry_ms - max(0, min(YOUNG_MS, *ages_ms, YOUNG_MS))
+        return registry_ms - max(0, min([YOUNG_MS, *ages_ms]))
 
     def _made_ms(self, log_dir: LogDir) -> int:
         """When a broker took the directory over; that outlives a start that was cut off."""

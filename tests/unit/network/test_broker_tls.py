@@ -23,6 +23,7 @@ from tls_world import agree
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.ssl_config import SslSettings
 from ottla.errors import ConfigError
+from ottla.network import tls_context
 from ottla.network.broker_tls import LOOK_MS, BrokerTls
 from ottla.network.tls_context import ClientTls, client_context
 from ottla.security.principal import ANONYMOUS
@@ -274,6 +275,23 @@ def test_brokers_keep_trusting_each_other(tmp_path, caplog):
     operator.shown(new)
     assert len(operator.listener.stores.outgoing.get_ca_certs()) == 1
     assert operator.listener.rejected_count == 1
+
+
+def test_certificates_are_tried_beside_the_loop(tmp_path, monkeypatch):
+    """Signatures with long keys take 30 ms, and certificates that are refused are tried again."""
+    operator = Operator(
+        tmp_path, zookeeper_connect="here:2181", security_inter_broker_protocol="SSL"
+    )
+    operator.issue(ca=trustme.CA())
+    refused = operator.listener.read_changed()
+    operator.issue()
+    good = operator.listener.read_changed()
+    monkeypatch.setattr(tls_context, "distrust", None)
+    operator.listener.take(refused)
+    assert operator.listener.rejected_count == 1
+    operator.listener.take(good)
+
+    assert operator.listener.stores is good.stores
 
 
 HOUR = timedelta(hours=1)
