@@ -130,5 +130,5 @@ def _decode_entry(
         producer_id, producer_epoch, coordinator_epoch, timestamp_ms, txn_first_offset
     )
     if last_sequence != NO_SEQUENCE:
-        state.batches.append(BatchMetadata(last_sequence, last_offset, offset_delta, timestamp_ms))
+        state.batches = (BatchMetadata(last_sequence, last_offset, offset_delta, timestamp_ms),)
     return state

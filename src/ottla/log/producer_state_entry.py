@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from ottla.record.record_batch import RecordBatch
@@ -17,14 +16,17 @@ NOT_YET: Final = -1
 
 
 class ProducerStateEntry(Value):
-    """The state of one producer id. Invariant: `batches` are of `producer_epoch`, oldest first."""
+    """The state of one producer id. Invariant: `batches` are of `producer_epoch`, oldest first.
+
+    A partition may have very many of them: a deque of batches would take 620 bytes more of each.
+    """
 
     producer_id: int
     producer_epoch: int = NO_EPOCH
     coordinator_epoch: int = NO_EPOCH
     last_timestamp_ms: int = -1
     current_txn_first_offset: int = NO_OFFSET
-    batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=RETAINED_BATCHES))
+    batches: tuple[BatchMetadata, ...] = ()
     seen_ms: int = field(default=NOT_YET, compare=False)
     """When it was first looked for expired ones after it has last written, by the clock that never
     jumps."""
@@ -51,8 +53,8 @@ class ProducerStateEntry(Value):
         """Note a batch behind all others; those of an older epoch can no longer be repeated."""
         if producer_epoch != self.producer_epoch:
             self.producer_epoch = producer_epoch
-            self.batches.clear()
-        self.batches.append(metadata)
+            self.batches = ()
+        self.batches = (*self.batches[1 - RETAINED_BATCHES :], metadata)
         self.last_timestamp_ms = metadata.timestamp_ms
 
 

@@ -306,7 +306,7 @@ class ProducerStateManager:
         state = self.producers.setdefault(batch.producer_id, ProducerStateEntry(batch.producer_id))
         self._note(batch.producer_id)
         if batch.producer_epoch > state.producer_epoch:
-            state.batches.clear()
+            state.batches = ()
         state.producer_epoch = max(state.producer_epoch, batch.producer_epoch)
         state.last_timestamp_ms = batch.max_timestamp
         state.seen_ms = NOT_YET

@@ -125,7 +125,7 @@ def _remember_older_batches(manager: ProducerStateManager, segments: Segments) -
     for producer_id, batches in found.items():
         state = manager.producers[producer_id]
         if state.batches and batches and batches[-1].last_offset == state.batches[-1].last_offset:
-            state.batches = batches
+            state.batches = tuple(batches)
 
 
 def _last_stretch(segments: Segments, offset: int) -> list[tuple[LogSegment, int, int]]:

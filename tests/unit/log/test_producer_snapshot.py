@@ -22,8 +22,7 @@ from ottla.log.producer_state_entry import BatchMetadata, ProducerStateEntry
 def two_producers() -> list[ProducerStateEntry]:
     idle = ProducerStateEntry(9, 1, 4, 77)
     busy = ProducerStateEntry(7, 2, -1, 1000, 5)
-    busy.batches.append(BatchMetadata(3, 8, 1, 900))
-    busy.batches.append(BatchMetadata(6, 11, 2, 1000))
+    busy.batches = (BatchMetadata(3, 8, 1, 900), BatchMetadata(6, 11, 2, 1000))
     return [busy, idle]
 
 
