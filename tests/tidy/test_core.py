@@ -36,6 +36,7 @@ OTHERS = {
     "runtime/http_calls": "calls over HTTP of tools, and for the keys of tokens",
     "network/descriptors": "how many files a process may open, and which are not for clients",
     "network/held_bytes": "limits of what clients hold that stop in the middle",
+    "network/refusal_log": "fewer lines about clients that do not get in",
     "network/sasl_login": "the client's side of a login, where settings have one",
     "network/traffic": "connections and bytes of listeners, for measures",
     "network/broker_tls": "TLS of the listeners of a broker, where it has some",

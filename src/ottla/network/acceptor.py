@@ -21,6 +21,7 @@ from typing import Final
 
 from ottla.network.connection_rates import ConnectionRates
 from ottla.network.descriptors import is_of_reserve
+from ottla.network.refusal_log import RefusalLog
 from ottla.network.socket_config import NO_LIMIT, SocketConfig
 from ottla.runtime import Runtime, Timer
 from ottla.runtime.poller import READABLE
@@ -32,7 +33,6 @@ logger = logging.getLogger(__name__)
 # No descriptors or memory at present: waiting helps, trying at once does not.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 EXHAUSTED_PAUSE_MS = 100
-TOLD_EVERY_MS: Final = 10_000
 MAX_REFUSED: Final = 1024
 """So many clients are kept waiting before they are closed; more are closed at once."""
 MAPPED_IPV4 = "::ffff:"
@@ -75,8 +75,7 @@ class Acceptor:
         self.rates = ConnectionRates(runtime.clock, config)
         self._pausing: set[str] = set()
         self._refused: dict[socket.socket, Timer] = {}
-        # Listener and reason -> when it was logged that clients of the listener have to wait.
-        self._told_ms: dict[tuple[str, str], int] = {}
+        self._waits, self._closed = RefusalLog(runtime.clock), RefusalLog(runtime.clock)
 
     def __contains__(self, fd: int) -> bool:
         """Whether it is a listening socket."""
@@ -190,9 +189,9 @@ class Acceptor:
         )
         if self._count_by_ip[host] >= limit:
             client.close()
-            logger.info(
-                "Closed a connection of %s: it has %d (max.connections.per.ip)", host, limit
-            )
+            if self._closed.is_news(host):
+                text = "Closed a connection of %s: it has %d (max.connections.per.ip)"
+                logger.info(text, host, limit)
             return
         self._count += 1
         self._count_by_ip[host] += 1
@@ -262,10 +261,7 @@ class Acceptor:
 
     def _tell(self, listener: Listener, reason: str) -> None:
         """Log why clients have to wait, though not at every attempt."""
-        now_ms = self._runtime.clock.monotonic_ms()
-        told_ms = self._told_ms.get((listener.name, reason))
-        if told_ms is None or now_ms - told_ms >= TOLD_EVERY_MS:
-            self._told_ms[listener.name, reason] = now_ms
+        if self._waits.is_news(listener.name, reason):
             logger.warning("Cannot accept on listener %s for now: %s", listener.name, reason)
 
     def _resume(self) -> None:

@@ -15,6 +15,7 @@ from ssl import SSLError
 from typing import TYPE_CHECKING, Final
 
 from ottla.network.acceptor import End, Listener
+from ottla.network.refusal_log import RefusalLog
 from ottla.network.transport import TlsSide, Transport
 from ottla.runtime import Runtime, Timer
 from ottla.runtime.poller import READABLE, WRITABLE
@@ -64,7 +65,7 @@ class Handshakes:
         self._timeout_ms = timeout_ms
         self._on_gone = on_gone
         self._by_fd: dict[int, Handshake] = {}
-        self._now_ns = runtime.clock.monotonic_ns
+        self._now_ns, self._log = runtime.clock.monotonic_ns, RefusalLog(runtime.clock)
         self._steps_left = TURN_STEPS
         self._ends_ns = 0
 
@@ -153,7 +154,8 @@ class Handshakes:
         handshake.timer.cancel()
         self._served.unregister(fd)
         handshake.transport.close()
-        host, port = handshake.client
-        text = "TLS handshake of %s:%d on listener %s failed: %s"
-        logger.info(text, host, port, handshake.listener.name, why)
+        (host, port), name = handshake.client, handshake.listener.name
+        if self._log.is_news(host, name, str(why)):
+            text = "TLS handshake of %s:%d on listener %s failed: %s"
+            logger.info(text, host, port, name, why)
         self._on_gone(host)

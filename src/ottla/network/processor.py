@@ -27,7 +27,7 @@ Facts about epoll that shape this file (the differences of other pollers are hid
 - That a client has closed its side (HALF_CLOSED) is reported where it is asked for, also behind
   bytes that are not read. The client may be gone, or still read. So the first byte of the answer
   that it waits for is sent at once: if the client is gone, a hang-up is reported.
-- It knows nothing of bytes that TLS has taken from a socket. `_readable_ahead` does.
+- It knows nothing of bytes that TLS has taken from a socket. `readable_ahead` does.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from ottla.errors import RemoteProtocolError
@@ -57,7 +57,7 @@ from ottla.network.outgoing import ALL, COLD, FULL, Flushed, TruncatedFileError
 from ottla.network.read_ahead import ReadAhead
 from ottla.network.socket_config import SocketConfig
 from ottla.network.traffic import TrafficByListener
-from ottla.network.transport import PlainTransport, Transport, tune_socket
+from ottla.network.transport import PlainTransport, TlsSide, Transport, tune_socket
 from ottla.runtime import Clock, Runtime
 from ottla.runtime.poller import HALF_CLOSED, READABLE, WRITABLE
 from ottla.runtime.served_sockets import served_sockets
@@ -107,6 +107,21 @@ class Sent:
             self.on_sent(connection)
 
 
+def readable_ahead(
+    side: TlsSide, connections: Mapping[int, Connection], readable: Iterable[Connection]
+) -> list[Connection]:
+    """Those, besides the readable ones, that may take requests whose bytes TLS has received."""
+    listed = {connection.transport.fileno() for connection in readable}
+    found: list[Connection] = []
+    for fd in side.ahead - listed:
+        connection = connections.get(fd)
+        if connection is not None and connection.muted:
+            side.park(fd)
+        elif connection is not None and not connection.is_ready:
+            found.append(connection)
+    return found
+
+
 class Processor:
     """Serves clients: frames come out through `on_request`, answers go in through the connection.
 
@@ -134,7 +149,7 @@ class Processor:
             runtime, self._sockets, config.tls_handshake_timeout_ms, self._acceptor.left
         )
         self._acceptor.replaceable.insert(0, self._handshakes.oldest)
-        self._ahead, self._begun = self._handshakes.side.ahead, half_requests()
+        self._side, self._begun = self._handshakes.side, half_requests()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped: asyncio.Future[None] | None = None
         self._pool, self._arena = BufferPool(), memoryview(bytearray(TURN_RECEIVE_BYTES))
@@ -231,8 +246,8 @@ class Processor:
                     self._served.close("an error of the broker")
             self._served = None
         self._in_turn = False
-        if self._ahead:
-            self._readable += self._readable_ahead()
+        if self._side.ahead:
+            self._readable += readable_ahead(self._side, self._connections, self._readable)
         if self._readable or self._ready or self._to_send or self._to_close:
             self._schedule_turn()
 
@@ -278,12 +293,6 @@ class Processor:
             connection.half_close()
         else:
             connection.close("the client has hung up")
-
-    def _readable_ahead(self) -> list[Connection]:
-        """The connections that may take requests whose bytes TLS has already received."""
-        listed = {connection.transport.fileno() for connection in self._readable}
-        waiting = map(self._connections.get, self._ahead - listed)
-        return [each for each in waiting if each and not each.muted and not each.is_ready]
 
     # Accept
 
@@ -444,6 +453,8 @@ class Processor:
 
     def _take_next_request(self, connection: Connection) -> None:
         """It is not muted: take the next request, from the buffer or else from the socket."""
+        if self._side.parked:
+            self._side.resume(connection.transport.fileno())
         if connection.frames.has_frame():
             if not connection.is_ready:
                 self._make_ready(connection)
@@ -477,7 +488,8 @@ class Processor:
         if flushed is ALL:
             if connection.unsent:
                 self.sent.end(connection)
-            if connection.muted or connection.interest != IN or not connection.frames.is_empty():
+            is_idle = connection.interest == IN and connection.frames.is_empty()
+            if connection.muted or not is_idle or self._side.parked:
                 self._after_send(connection)
         elif flushed is FULL:
             connection.muted |= BLOCKED

@@ -91,9 +91,10 @@ class TlsTransport:
             self._take_encrypted()
             if is_done or self._encrypted:
                 continue
-            if self._input.received_bytes > MAX_HELLO_BYTES - HELLO_BYTES:
-                raise OSError(None, f"it has sent {self._input.received_bytes} bytes, and no end")
-            if not self._input.pull(self._side.scratch[:HELLO_BYTES]):
+            room = MAX_HELLO_BYTES - self._input.received_bytes
+            if not room and not self._input.is_ahead:
+                raise OSError(None, f"it has sent {MAX_HELLO_BYTES} bytes, and no end")
+            if not self._input.pull(self._side.scratch[: min(HELLO_BYTES, room)]):
                 break
         return False
 
@@ -146,7 +147,7 @@ class TlsTransport:
 
     def has_ended(self) -> bool:
         """Look as at plain sockets: a goodbye that is not read yet counts as something to read."""
-        return self._fd not in self._side.ahead and has_ended(self._socket)
+        return not self._is_ahead and has_ended(self._socket)
 
     def probe_peer(self) -> None:
         probe(self._socket)
@@ -154,6 +155,7 @@ class TlsTransport:
     def close(self) -> None:
         """Say goodbye if the socket takes it, and close."""
         self._side.ahead.discard(self._fd)
+        self._side.parked.discard(self._fd)
         try:
             if not self._encrypted and not is_kept(self._tls):
                 self._tls.unwrap()
@@ -211,8 +213,13 @@ class TlsTransport:
         if not self._push() and len(self._encrypted) > CHUNK_BYTES + MAX_OWED_BYTES:
             raise OSError(None, "the client reads nothing, and TLS owes it more and more")
 
+    @property
+    def _is_ahead(self) -> bool:
+        """Whether the next bytes, or the end, have been taken from the socket already."""
+        return self._input.is_ahead or self._tls.pending() > 0
+
     def _note_ahead(self, is_possible: bool) -> None:
-        if is_possible and (self._input.is_ahead or self._tls.pending()):
+        if is_possible and self._is_ahead:
             self._side.ahead.add(self._fd)
         else:
             self._side.ahead.discard(self._fd)

@@ -26,14 +26,27 @@ class TlsSide:
     """The buffers that the connections with TLS of a processor share.
 
     `ahead` are the descriptors of those whose next bytes may have been taken from the socket
-    already: the poller says nothing of them.
+    already: the poller says nothing of them. While they are muted they are `parked`, so that no
+    turn looks at all of them.
     """
 
-    __slots__ = ("ahead", "scratch")
+    __slots__ = ("ahead", "parked", "scratch")
 
     def __init__(self) -> None:
         self.ahead: set[int] = set()
+        self.parked: set[int] = set()
         self.scratch = memoryview(bytearray(CHUNK_BYTES))
+
+    def park(self, fd: int) -> None:
+        """Look at it when it is not muted any longer."""
+        self.ahead.discard(fd)
+        self.parked.add(fd)
+
+    def resume(self, fd: int) -> None:
+        """It is not muted; it may have been parked."""
+        if fd in self.parked:
+            self.parked.discard(fd)
+            self.ahead.add(fd)
 
 
 class Transport(Protocol):

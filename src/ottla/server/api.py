@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network.connection import Connection
+from ottla.network.refusal_log import RefusalLog
 from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.header import RequestHeader
@@ -162,7 +163,8 @@ def error_message(outcome: object) -> str | None:
     return outcome.message if isinstance(outcome, KafkaError) else None
 
 
-def refuse(connection: Connection, reason: str) -> None:
+def refuse(connection: Connection, reason: str, log: RefusalLog) -> None:
     """Log and close the connection of a client that breaks the protocol: no answer fits."""
-    logger.info("closing %s: %s", connection.id, reason[:MAX_REASON])
+    if log.is_news(connection.client_host, reason[:MAX_REASON]):
+        logger.info("closing %s: %s", connection.id, reason[:MAX_REASON])
     connection.finish(reason)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.errors import ErrorCode, KafkaError, RemoteProtocolError
 from ottla.network.connection import Connection
 from ottla.network.frame_buffer import lasting
+from ottla.network.refusal_log import RefusalLog
 from ottla.network.request_context import RequestContext
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -64,7 +65,8 @@ class Apis:
         """Makes the contexts of requests that are charged to somebody, while any are."""
         self.meter: RequestMeter | None = None
         """Watches requests, where there are metrics."""
-        self.logins = Logins(runtime.scheduler)
+        self._refusals = RefusalLog(runtime.clock)
+        self.logins = Logins(runtime.scheduler, self._refusals)
         self.on_refused_request: Callable[[RequestContext], object] | None = None
         """Gets a request of brokers that came on another listener than theirs."""
         self.may_be_broker: list[Callable[[RequestContext], bool]] = []
@@ -189,7 +191,7 @@ class Apis:
                 logger.info("%s: %s", connection.id, error.message)
                 RequestContext(connection, header, self.runtime.clock.now_ms()).respond(response)
                 return
-        refuse(connection, f"malformed request: {error.message}")
+        refuse(connection, f"malformed request: {error.message}", self._refusals)
 
     def _sliced(self, api: Api, body: Request) -> Handler:
         """The handler of a request, which is called for each slice of it where it is large."""
@@ -297,7 +299,8 @@ class Apis:
     def _refuse_version(self, connection: Connection, header: RequestHeader) -> None:
         """ApiVersions is answered in its oldest form, so that any client can read it (KIP-511)."""
         if header.api_key != ApiKey.API_VERSIONS:
-            refuse(connection, f"unsupported API key {header.api_key} version {header.api_version}")
+            what = f"unsupported API key {header.api_key} version {header.api_version}"
+            refuse(connection, what, self._refusals)
             return
         oldest = RequestHeader(header.api_key, 0, header.correlation_id, header.client_id)
         context = RequestContext(connection, oldest, self.runtime.clock.now_ms())

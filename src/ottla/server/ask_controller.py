@@ -68,8 +68,8 @@ class AskController:
         scheduler = self._runtime.scheduler
         deadline = Deadline(self._runtime.clock, timeout_ms)
         backoff = Backoff(FIRST_BACKOFF_MS, MAX_BACKOFF_MS, self._runtime.random.random)
-        failures = 0
-        name = type(request).__name__
+        failures, name = 0, type(request).__name__
+        reason: Exception | None = None
         while True:
             try:
                 answer = self._ask(request, low)
@@ -79,11 +79,12 @@ class AskController:
                     if error:  # maybe a former controller: look it up again next time
                         self._node = None
                     return response
-                reason: Exception = KafkaError(error, f"{name} was refused")
+                reason = KafkaError(error, f"{name} was refused")
             except (KafkaError, OSError) as failure:
                 if isinstance(failure, KafkaError) and not _may_pass(failure):
                     raise
-                reason = failure
+                if reason is None or not deadline.has_passed:  # the last one ends with the time
+                    reason = failure
             self._node = None
             failures += 1
             logger.debug("%s: %s", name, reason)

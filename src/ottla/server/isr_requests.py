@@ -87,14 +87,15 @@ class IsrRequests:
             self._task = None
 
     async def _run(self) -> None:
-        failures = 0
+        failures, told = 0, ""
         try:
             while self._waiting:
                 asked, self._waiting = self._waiting, {}
                 try:
                     results = await self._ask(asked)
                 except (KafkaError, OSError) as error:
-                    level = logging.DEBUG if failures else logging.INFO
+                    level = logging.DEBUG if str(error) == told else logging.INFO
+                    told = str(error)
                     logger.log(level, "in-sync replicas of %d partitions: %s", len(asked), error)
                     # Changes that came meanwhile are newer, and take precedence.
                     self._waiting = asked | self._waiting
@@ -105,7 +106,7 @@ class IsrRequests:
                     logger.exception("in-sync replicas of %s cannot be asked for", list(asked))
                     await self._give_up(asked)
                     continue
-                failures = 0
+                failures, told = 0, ""
                 if not self._tell(asked, results):
                     await pause(self._runtime.scheduler, RETRY_MS)
         finally:

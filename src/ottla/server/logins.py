@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.network.connection import Connection, Identify
+from ottla.network.refusal_log import RefusalLog
 from ottla.runtime import Scheduler
 from ottla.server.api import MAX_REASON, refuse
 
@@ -27,8 +28,8 @@ OnRefusedLogin = Callable[[Connection, str, str], object]
 class Logins:
     """Shows the frames of a connection that has an authenticator to it, and does as it says."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
+    def __init__(self, scheduler: Scheduler, refusals: RefusalLog) -> None:
+        self._scheduler, self._refusals = scheduler, refusals
         self.identify: Identify | None = None
         """Names clients that have logged in, where they do not go by the name of their login."""
         self.on_refused: OnRefusedLogin | None = None
@@ -41,7 +42,7 @@ class Logins:
         if verdict.is_request:
             return True
         if verdict.is_end:
-            refuse(connection, verdict.reason)
+            refuse(connection, verdict.reason, self._refusals)
         elif verdict.is_refusal:
             self._refuse(connection, authenticator, verdict)
         elif authenticator.is_complete and self.identify is not None:

@@ -20,7 +20,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.message import Request, Response, Struct
 from ottla.protocol.types import Array, StructType
 from ottla.runtime.scheduler import FREED_AT_ONCE, Work
-from ottla.structs import NamedTuple
+from ottla.structs import NO_UUID, NamedTuple
 
 MAX_FRAME_BYTES: Final = 4 * 1024 * 1024
 LARGE_FRAME_BYTES: Final = 32 * 1024 * 1024
@@ -185,8 +185,14 @@ def apart(entries: list[Any], named_by: tuple[str, ...]) -> tuple[list[list[Any]
 
 @cache
 def identity_of(cls: Any) -> Callable[[Any], Any]:
-    """Gives all values of a struct but its lists."""
-    return attrgetter(*(each.name for each in cls.fields if not isinstance(each.type, Array)))
+    """Gives all values of a struct but its lists; of a topic with an id, which may have got its
+    name in one slice and not in another, the id alone.
+    """
+    names = [each.name for each in cls.fields if not isinstance(each.type, Array)]
+    values = attrgetter(*names)
+    if "topic_id" not in names:
+        return values
+    return lambda topic: values(topic) if topic.topic_id == NO_UUID else topic.topic_id
 
 
 def join_results(whole: Any, more: Any, lists: tuple[str, ...]) -> None:

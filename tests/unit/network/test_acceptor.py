@@ -12,8 +12,9 @@ import pytest
 from network_world import PATIENCE_S, Client, NetworkWorld, frame
 
 from ottla.network import processor
-from ottla.network.acceptor import EXHAUSTED_PAUSE_MS, TOLD_EVERY_MS, TURN_NS, Listener
+from ottla.network.acceptor import EXHAUSTED_PAUSE_MS, TURN_NS, Listener
 from ottla.network.processor import RECEIVE_BYTES
+from ottla.network.refusal_log import TOLD_EVERY_MS
 from ottla.network.socket_config import SocketConfig
 from ottla.runtime import serving_loop
 
@@ -174,6 +175,23 @@ def test_address_with_too_many_connections_is_closed_at_once(new_world: NewWorld
     first.close()
     world.until(lambda: len(world.processor.connections) == 0)
     assert is_served(world, world.connect())
+
+
+def test_storm_of_an_address_has_one_line(
+    new_world: NewWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It comes again at once, each time: a line for each would fill the disk."""
+    world = new_world(max_connections_per_ip=1)
+    assert is_served(world, world.connect())
+    with caplog.at_level(logging.INFO):
+        for _ in range(20):
+            assert world.is_closed(world.connect())
+        assert caplog.text.count("max.connections.per.ip") == 1
+        world.advance(TOLD_EVERY_MS)
+        assert world.is_closed(world.connect())
+
+    assert caplog.text.count("max.connections.per.ip") == 2
+    assert "19 more refusals" in caplog.text
 
 
 def test_raised_limit_lets_those_in_who_wait(new_world: NewWorld) -> None:

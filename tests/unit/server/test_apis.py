@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from struct import pack
 from types import SimpleNamespace
@@ -100,6 +101,17 @@ def test_what_does_not_follow_the_protocol_is_closed(apis, client, frame, reason
 
     assert reason in client.closed
     assert client.sent == []
+
+
+def test_storm_of_what_does_not_follow_the_protocol_has_one_line(apis, caplog):
+    """A probe of another system comes every second, and a client that is none comes at once."""
+    caplog.set_level(logging.INFO)
+    clients = [Client(host=host) for host in ["10.0.0.1"] * 5 + ["10.0.0.2"]]
+    for client in clients:
+        client.hand_over(apis, b"\0")
+
+    assert all("malformed" in client.closed for client in clients)
+    assert caplog.text.count("malformed") == 2
 
 
 def raising(error):

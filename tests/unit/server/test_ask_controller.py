@@ -22,6 +22,7 @@ from ottla.protocol.controller_requests import (
 from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.znodes import encode_controller
+from ottla.runtime.scheduler import pause
 from ottla.server.ask_controller import AskController
 from ottla.server.broker_connections import BrokerConnections
 from ottla.server.isr_requests import IsrRequests
@@ -533,6 +534,39 @@ def test_controller_that_refuses_this_broker_is_asked_until_it_does_not(world, m
     waits = [later - earlier for earlier, later in pairwise(tries)]
     assert len(waits) == 5
     assert waits[-1] > 100
+
+
+@pytest.mark.parametrize("takes_ms", [0, 1, 7, 90])
+def test_error_of_a_controller_that_refuses_this_broker_says_why(world, monkeypatch, takes_ms):
+    """The last attempt ends with the time: it knows no reason but that."""
+    world.elect(2)
+
+    async def refuse(connections, *question, **versions):
+        await pause(world.runtime.scheduler, takes_ms)
+        raise TlsError("certificate has expired")
+
+    monkeypatch.setattr(BrokerConnections, "ask", refuse)
+    task = world.ask(10_000)
+    world.runtime.advance(15_000)
+
+    with pytest.raises(KafkaError, match=r"within 10000 ms \(.*certificate has expired\)"):
+        task.result()
+
+
+def test_changes_that_are_refused_for_another_reason_are_logged_again(world, isr, caplog):
+    """The first one may have passed by itself; the second one waits for somebody who reads it."""
+    caplog.set_level(logging.INFO)
+    errors = [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+    answers = iter([errors[0]] * 3)
+    world.answer(
+        AlterPartitionRequest,
+        lambda *_: AlterPartitionResponse(error_code=int(next(answers, errors[1]))),
+    )
+    isr.alter_isr(T0, ID, LeaderAndIsr(1, 4, (1,), 8), {}, [].append)
+    world.runtime.advance(60_000)
+
+    lines = [each.message for each in caplog.records if "in-sync replicas of" in each.message]
+    assert [error.name in line for error, line in zip(errors, lines, strict=True)] == [True] * 2
 
 
 @pytest.mark.parametrize(

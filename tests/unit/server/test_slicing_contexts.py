@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from test_slicing import World, offsets_answer, offsets_request
@@ -29,6 +30,7 @@ from ottla.protocol.produce import (
     TopicProduceResponse,
 )
 from ottla.runtime.scheduler import Work
+from ottla.server.handlers.named_topics import name_topics
 from ottla.server.slicing import LONG_FRAME_BYTES, Slicing, once
 
 MANY = 1_200
@@ -62,6 +64,7 @@ def produced(body: ProduceRequest) -> ProduceResponse:
         responses=[
             TopicProduceResponse(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partition_responses=[
                     PartitionProduceResponse(index=each.index) for each in topic.partition_data
                 ],
@@ -87,6 +90,26 @@ def test_batches_are_taken_in_slices_where_there_are_many(counts, calls):
 
     assert len(asked) == calls
     assert [len(topic.partition_responses) for topic in answer.responses] == list(counts)
+
+
+def test_topic_that_is_deleted_between_slices_is_one_in_the_answer():
+    """By its id, which clients know; no other topic, whose id is as unknown, is taken for it."""
+    names = iter(["t"])
+
+    def handle(context: Any, body: ProduceRequest) -> ProduceResponse:
+        name_topics(body.topic_data, lambda topic_id: next(names, None))
+        return produced(body)
+
+    request = produce_request(320, 250)
+    ids = [UUID(int=6), UUID(int=7)]
+    for topic, topic_id in zip(request.topic_data, ids, strict=True):
+        topic.topic_id = topic_id
+    answer = World(ApiKey.PRODUCE, handle).ask(request, 13)
+
+    assert [(each.topic_id, len(each.partition_responses)) for each in answer.responses] == [
+        (ids[0], 320),
+        (ids[1], 250),
+    ]
 
 
 def test_slice_is_answered_once_and_charged_as_a_part_of_the_whole():

@@ -21,6 +21,7 @@ from ottla.network.connection import Connection
 from ottla.network.frame_buffer import lasting
 from ottla.network.outgoing import Part
 from ottla.network.processor import Processor
+from ottla.network.refusal_log import RefusalLog
 from ottla.network.socket_config import SocketConfig, connection_limits
 from ottla.protocol.first_design import (
     RANDOM_PARTITION,
@@ -76,6 +77,7 @@ class FirstDesignListener:
             **connection_limits(config),
         )
         self._processor = Processor(runtime, sockets, self.on_request)
+        self._refusals = RefusalLog(runtime.clock)
 
     def start(self) -> Address:
         """Serve clients; returns where, with the real port."""
@@ -99,7 +101,7 @@ class FirstDesignListener:
         try:
             type_, parts = decode_request(frame)
         except RemoteProtocolError as error:
-            refuse(connection, f"malformed request: {error.message}")
+            refuse(connection, f"malformed request: {error.message}", self._refusals)
             return
         if type_ in (RequestType.PRODUCE, RequestType.MULTI_PRODUCE):
             connection.is_answer_due = False
@@ -133,7 +135,8 @@ class FirstDesignListener:
                     if len(checked) > 1:
                         yield
         except KafkaError as error:
-            refuse(connection, f"a message set that is not appended: {error.message}")
+            why = f"a message set that is not appended: {error.message}"
+            refuse(connection, why, self._refusals)
         except Exception:
             logger.exception("%s: a message set is not appended", connection.id)
             connection.close("appending failed")

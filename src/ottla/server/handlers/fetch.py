@@ -67,7 +67,9 @@ ERRORS_WITH_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_
 NO_RECORDS = b""
 MAX_USELESS = 1_000
 ASKED_AT_ONCE = 2_000
-"""Partitions of a request that are made, and topics whose rights are asked, in one step."""
+"""Partitions of a request that are made, or of a session whose rights are asked, in one step."""
+RIGHTS_AT_ONCE = 500
+"""Topics whose rights are asked in one step where there are more: to decide takes long."""
 
 
 class FetchHandler:
@@ -95,40 +97,56 @@ class FetchHandler:
     ) -> FetchResponse | Coroutine[Any, Any, FetchResponse | None] | None:
         count = sum(len(topic.partitions) for topic in body.topics)
         if count <= ASKED_AT_ONCE or is_follower(body):
-            return self._fetch(context, body, (), {})
+            return self._fetch(context, body, ())
         return self._fetch_many(context, body)
 
     async def _fetch_many(
         self, context: RequestContext, body: FetchRequest
     ) -> FetchResponse | None:
         """The answer to a consumer that names very many partitions, which are read in slices."""
+        slices = self.replica_manager.runtime.slices
         by_id = context.api_version > LAST_VERSION_WITH_NAMES
-        slices, requested = (
-            self.replica_manager.runtime.slices,
-            self.sessions.requested(body, by_id),
-        )
+        requested = self.sessions.requested(body, by_id)
         asked = [each async for each in slices.over(requested, ASKED_AT_ONCE)]
-        rights: dict[str, bool] = {}
-        if self.may_read is not None:
-            names = dict.fromkeys(each.topic_partition.topic for each in asked)
-            async for name in slices.over(names, ASKED_AT_ONCE):
-                rights[name] = is_unresolved(name) or self.may_read(context, name)
         await slices.pause()
         if context.connection.is_closing:
             return None
-        answer = self._fetch(context, body, asked, rights)
+        answer = self._fetch(context, body, asked)
         return await answer if isinstance(answer, Coroutine) else answer
 
     def _fetch(
+        self, context: RequestContext, body: FetchRequest, asked: Sequence[PartitionFetch]
+    ) -> FetchResponse | Coroutine[Any, Any, FetchResponse | None] | None:
+        """The answer; the partitions that the request has `asked` for may be known already."""
+        connection_id = context.connection.id
+        fetch = self.sessions.context_for(body, context.api_version, connection_id, asked)
+        if self.may_read is None or is_follower(body) or len(fetch.partitions) <= ASKED_AT_ONCE:
+            return self._serve(context, body, fetch, {})
+        return self._ask_and_serve(context, body, fetch, self.may_read)
+
+    async def _ask_and_serve(
+        self, context: RequestContext, body: FetchRequest, fetch: FetchContext, may_read: MayRead
+    ) -> FetchResponse | None:
+        """The answer to a consumer of very many topics, whose rights are asked in slices."""
+        slices = self.replica_manager.runtime.slices
+        names = dict.fromkeys(each.topic_partition.topic for each in fetch.partitions)
+        rights: dict[str, bool] = {}
+        async for name in slices.over(names, RIGHTS_AT_ONCE):
+            rights[name] = is_unresolved(name) or may_read(context, name)
+        await slices.pause()
+        if context.connection.is_closing:
+            return None
+        answer = self._serve(context, body, fetch, rights)
+        return await answer if isinstance(answer, Coroutine) else answer
+
+    def _serve(
         self,
         context: RequestContext,
         body: FetchRequest,
-        asked: Sequence[PartitionFetch],
+        fetch: FetchContext,
         rights: Mapping[str, bool],
     ) -> FetchResponse | Coroutine[Any, Any, FetchResponse] | None:
-        """The answer; what the request has `asked` for, and its rights, may be known already."""
-        version, connection_id = context.api_version, context.connection.id
-        fetch = self.sessions.context_for(body, version, connection_id, asked)
+        """The answer; the rights to some topics may be known already."""
         partitions, denied = fetch.partitions, self._denied(context, body, fetch, rights)
         if len(partitions) > MAX_USELESS and not is_follower(body):
             self._refuse_useless(fetch, denied)

@@ -121,7 +121,7 @@ class ProduceHandler:
         is_another = partition is not None and partition.topic_id not in (topic_id, NO_UUID)
         if is_another or topic_partition.topic == UNRESOLVED:
             return PartitionAppendResult(
-                ErrorCode.UNKNOWN_TOPIC_ID, error_message=f"no topic here has the id {topic_id}"
+                ErrorCode.UNKNOWN_TOPIC_ID, error_message="no topic here has this id"
             )
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from itertools import pairwise
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -362,6 +363,33 @@ def test_rights_to_very_many_topics_are_asked_in_slices(version, count, monkeypa
     expected = {(name, index): 0 if name == "t" else denied for name, (index,) in wanted}
     assert errors(answer) == expected
     assert {each.topic for each in world.asked} == {"t"}
+
+
+@pytest.mark.parametrize("version", [7, 12])
+def test_rights_to_the_topics_of_a_session_are_asked_in_slices(version, monkeypatch):
+    """Also where the request names none of them: others are served between the slices."""
+    monkeypatch.setattr(fetch_module, "ASKED_AT_ONCE", 4)
+    monkeypatch.setattr(fetch_module, "RIGHTS_AT_ONCE", 2)
+    asked, others = [], [0]
+
+    def ask(context, topic):
+        asked.append(topic)
+        world.runtime.scheduler.call_soon(lambda: others.append(len(asked)))
+        return topic != "u"
+
+    world = World(may_read=ask)
+    wanted = [("t", [0]), ("u", [0]), *((f"v{number}", [0]) for number in range(9))]
+    first = world.fetch(*wanted, version=version, session_epoch=0)
+    session = {"session_id": first.session_id, "session_epoch": 1}
+    for fetch in (lambda: None, lambda: world.fetch(("w", [0]), version=version, **session)):
+        fetch()
+        assert len(asked) == len(set(asked)) >= len(wanted)
+        assert max(later - earlier for earlier, later in pairwise(others)) == 2
+        asked.clear()
+        others[:] = [0]
+
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert {name for (name, _), error in errors(first).items() if error == denied} == {"u"}
 
 
 def test_reader_that_has_gone_while_its_rights_were_asked_begins_nothing(monkeypatch):
