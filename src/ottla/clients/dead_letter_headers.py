@@ -85,7 +85,16 @@ def failure_headers(
 
 def text_of(error: BaseException) -> str:
     """The message of an error, also of one that cannot say it."""
+    return _said(str, error) or type(error).__name__
+
+
+def repr_of(error: BaseException) -> str:
+    """An error as a log has it, also one that cannot say it."""
+    return _said(repr, error) or type(error).__name__
+
+
+def _said(how: Callable[[object], str], error: BaseException) -> str:
     try:
-        return str(error) or type(error).__name__
-    except Exception:
-        return type(error).__name__
+        return how(error)
+    except BaseException:  # it is code of a handler, or of a plug-in, and would end the loop
+        return ""

@@ -17,6 +17,7 @@ from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla.clients.consumer.subscription_state import RebalanceEvent
+from ottla.clients.dead_letter_headers import repr_of
 from ottla.clients.processing.dead_letters import DeadLetters
 from ottla.clients.processing.process_options import ProcessOptions
 from ottla.clients.processing.work_queue import (
@@ -393,8 +394,8 @@ class Processing:
             record = item.record
             logger.log(
                 level,
-                "the handler failed for %s-%d offset %d, it is called again in %d ms: %r",
-                *(record.topic, record.partition, record.offset, item.pause_ms, error),
+                "the handler failed for %s-%d offset %d, it is called again in %d ms: %s",
+                *(record.topic, record.partition, record.offset, item.pause_ms, repr_of(error)),
             )
             again = partial(self._again, item)
             self._pauses[item] = self._scheduler.call_later(item.pause_ms, again)

@@ -906,3 +906,33 @@ def test_handler_that_returns_what_is_not_run_ends_the_work(consumer_of, logs, v
             assert await consumer.position(FIRST) == 0
 
     virtual.scheduler.run(use())
+
+
+@pytest.mark.parametrize("own", [RuntimeError, SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_errors_that_cannot_say_what_they_are_become_letters(broker, topic, own):
+    """They were no letters, nor called again: their records were held for ever, in silence."""
+
+    class SpeechlessError(Exception):
+        """Raises in place of a text."""
+
+        def __str__(self) -> str:
+            raise own("no text")
+
+        __repr__ = __str__
+
+    dead = f"{topic}-speechless"
+    seen = []
+
+    def handle(record) -> None:
+        seen.append(record.value)
+        if len(seen) == 350:
+            consumer.stop()
+        if record.value in (b"7", b"107"):
+            raise SpeechlessError
+
+    with member_of(broker, topic, max_poll_interval_ms=10_000) as consumer:
+        consumer.process(handle, retries=1, retry_pause=0, dead_letters=dead)
+    letters = broker.records(dead)
+    assert sorted(each.value for each in letters) == [b"107", b"7"]
+    headers = dict(letters[0].headers)
+    assert headers["__connect.errors.exception.message"] == b"SpeechlessError"
