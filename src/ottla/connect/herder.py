@@ -19,6 +19,7 @@ from itertools import chain, repeat
 from typing import Any, Final
 
 from ottla.clients.topic_offsets import OffsetAndMetadata
+from ottla.config.config_type import INT, LONG, STRING, ConfigType
 from ottla.connect.connector import Connector, Place
 from ottla.connect.connector_settings import (
     Checked,
@@ -44,7 +45,7 @@ from ottla.connect.statuses import Status, Statuses
 from ottla.connect.worker import ConnectRestError, RunningConnector, Worker, refusal
 from ottla.connect.worker_clients import WorkerClients
 from ottla.connect.worker_task import TaskId
-from ottla.errors import KafkaError
+from ottla.errors import ConfigError, KafkaError
 from ottla.runtime import log_levels
 from ottla.structs import TopicPartition
 
@@ -601,14 +602,25 @@ def _outcome(what: str, is_known: bool) -> str:
 def _sink_place(partition: Place, offset: Place | None) -> tuple[TopicPartition, int | None]:
     """A partition and an offset of Kafka, of what a person wrote."""
     try:
-        place = TopicPartition(str(partition["kafka_topic"]), int(partition["kafka_partition"]))
-        return place, None if offset is None else int(offset["kafka_offset"])
-    except (KeyError, TypeError, ValueError):
+        number = _whole("kafka_partition", partition["kafka_partition"], INT)
+        place = TopicPartition(STRING.parse("kafka_topic", partition["kafka_topic"]), number)
+        if offset is None:
+            return place, None
+        return place, _whole("kafka_offset", offset["kafka_offset"], LONG)
+    except (KeyError, TypeError, ConfigError):
         raise ConnectRestError(
             400,
             f"partition={dict(partition)}, offset={offset}: must have kafka_topic, "
-            "kafka_partition and kafka_offset",
+            "kafka_partition and kafka_offset, which are whole numbers from 0 on",
         ) from None
+
+
+def _whole(name: str, value: Any, kind: ConfigType) -> int:
+    """A number as JSON or text has it; ConfigError for another value."""
+    number: int = kind.parse(name, str(value))
+    if number < 0:
+        raise ConfigError(f"{name}={number}: must not be negative")
+    return number
 
 
 class StandaloneHerder(Herder):

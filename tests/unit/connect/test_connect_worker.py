@@ -830,6 +830,14 @@ def test_offsets_of_a_stopped_sink_can_be_set(broker, worker):
     assert ask(worker, "GET", path)[1] == {
         "offsets": [{"partition": place, "offset": {"kafka_offset": 2}}]
     }
+    for wrong in (-1, 1.5, True, "1_0", None, [], 2**63, "x"):
+        body = {"offsets": [{"partition": place, "offset": {"kafka_offset": wrong}}]}
+        status, answer = ask(worker, "PATCH", path, body)
+        assert (status, "must have kafka_topic" in answer["message"]) == (400, True), wrong
+    for wrong in (-1, 0.5, None, 2**31):
+        other = place | {"kafka_partition": wrong}
+        body = {"offsets": [{"partition": other, "offset": {"kafka_offset": 1}}]}
+        assert ask(worker, "PATCH", path, body)[0] == 400, wrong
     body = {"offsets": [{"partition": place, "offset": {"kafka_offset": 1}}]}
     assert ask(worker, "PATCH", path, body)[0] == 200
     assert ask(worker, "PUT", "/connectors/sunk/resume")[0] == 202

@@ -344,7 +344,10 @@ class Sample(NamedTuple):
         if not text:
             return None
         size, _, checksum = text.partition(":")
-        return cls(int(size), int(checksum, 16))
+        found = cls(int(size), int(checksum, 16))
+        if not 0 <= found.size <= BEGINNING_BYTES:
+            raise ValueError(text)
+        return found
 
     def is_at(self, file: BinaryIO, place: int) -> bool:
         found = os.pread(file.fileno(), self.size, place)
