@@ -44,8 +44,8 @@ class FollowerSession:
     """The partitions of a session, as the leader knows them. Invariant: `known` is its view of
     them.
 
-    `names` has the topics of the partitions that were named, by id. A leader that has no room for a
-    session is asked for some of the partitions after the others.
+    `names` has the topics of the known partitions by id, and some that are gone. A leader that has
+    no room for a session is asked for some of the partitions after the others.
     """
 
     def __init__(self) -> None:
@@ -97,6 +97,8 @@ class FollowerSession:
         known.update((tp, wanted[tp]) for tp in changed)
         request.topics = _grouped(wanted, changed)
         self.names.update((topic.topic_id, topic.topic) for topic in request.topics)
+        if len(self.names) > 2 * len(known) + NAMED_AT_ONCE:  # topics come and go
+            self.names = {each.topic_id: tp.topic for tp, each in known.items()}
         if self._epoch != FIRST_EPOCH:
             request.forgotten_topics_data = _forgotten(gone)
         return left

@@ -45,6 +45,28 @@ def test_session_names_only_what_has_changed():
     assert ask(session, {T1: wanted(5)}) == (7, 2, [], [0])
 
 
+def test_session_keeps_no_names_without_end(monkeypatch):
+    """It lives for months, while topics come and go; those that it has are known by their ids."""
+    monkeypatch.setattr(follower_session, "NAMED_AT_ONCE", 3)
+    session = FollowerSession()
+    for number in range(100):
+        topic_id, one = UUID(int=100 + number), TopicPartition(f"t{number}", 0)
+        request = FetchRequest(topics=[], forgotten_topics_data=[])
+        known = {T0: wanted(), one: wanted(topic_id=topic_id)}
+        session.fill(request, known, (*session.known, *known), FetchRequest.max_version)
+        answered = session.accept(
+            FetchResponse(
+                session_id=7,
+                responses=[
+                    FetchableTopicResponse(topic_id=each, partitions=[PartitionData()])
+                    for each in (ID, topic_id)
+                ],
+            )
+        )
+        assert [tp for tp, _, _ in answered] == [T0, one]
+        assert len(session.names) <= 2 * len(known) + 3
+
+
 def test_session_of_very_many_partitions_is_told_of_some_at_a_time(monkeypatch):
     """A leader takes no request of any size; what is left comes with the next one."""
     monkeypatch.setattr(follower_session, "NAMED_AT_ONCE", 2)
