@@ -24,7 +24,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from stat import S_ISREG
 from typing import Any, BinaryIO, Final, NamedTuple
 from zlib import crc32
@@ -35,6 +35,7 @@ from ottla.config.config_type import LONG
 from ottla.config.java_regex import is_java_pattern, java_pattern
 from ottla.config.rule import Rule, at_least, not_empty
 from ottla.connect.connector import Place, SourceConnector
+from ottla.connect.connectors.log_listing import COMPRESSED, LogListing, log_name, readable
 from ottla.connect.data import STRING as STRING_SCHEMA
 from ottla.connect.data import Header, SourceRecord, shown
 from ottla.errors import ConfigError
@@ -47,7 +48,6 @@ FILE: Final = "filename"
 BLOCK: Final = 1 << 18
 MOST_AT_ONCE: Final = 1 << 22
 """So many characters of lines are returned by one poll, and no more than a block above that."""
-COMPRESSED: Final = (".gz", ".bz2", ".xz", ".zst", ".zip", ".lz4")
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 NUL: Final = b"\0"
 BEGINNING_BYTES: Final = 1024
@@ -62,10 +62,6 @@ MOST_LOOKS: Final = 10
 """So many times a file that changes is looked at before it is taken for no copy."""
 OPEN_FILES: Final = 2
 """So many of the newest files of a log stay open, as they may be deleted before they are read."""
-
-DATE: Final = r"[.\-_](?:\d{4}-\d\d-\d\d|\d{6,})(?:[.\-_T]\d+)*"
-ROTATED: Final = re.compile(rf"(?:\.\d+|{DATE}|\.old|\.bak|\.prev|~)$")
-DATED: Final = re.compile(rf"{DATE}(?=\.[A-Za-z]+$)")
 
 
 Stored = tuple[Place, Place]
@@ -205,8 +201,9 @@ class LogFolderSource(SourceConnector):
                 shares[log.name].append(seen)
             elif self._is_own(log_name(seen.path)) and not self._is_elsewhere(seen):
                 shares.setdefault(log_name(seen.path), []).append(seen)
+        listings: dict[str, LogListing] = {}
         for name, found in shares.items():
-            self._log(name, found).update(found, wanted.keys())
+            self._log(name, found).update(found, wanted.keys(), listings)
 
     def _sighting(self, path: str) -> Sighting | None:
         """The file of a path, if it can be followed; a log's first compressed one is reported."""
@@ -282,19 +279,6 @@ class LogFolderSource(SourceConnector):
                     raise ConfigError(f"partition={dict(partition)}: {FILE} must be a path")
                 Reached.all_of(offset)
         return True
-
-
-def readable(path: str) -> str:
-    """A path as text that JSON and UTF-8 can hold: names on a disk are bytes."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def log_name(path: str) -> str:
-    """The path of the log that a file is of: without the suffix that a rotation has added."""
-    folder, name = os.path.split(readable(path))
-    while (base := DATED.sub("", ROTATED.sub("", name))) not in ("", name):
-        name = base
-    return os.path.join(folder, name)
 
 
 class Sighting(NamedTuple):
@@ -722,11 +706,33 @@ class RotatedLog:
         """Whether it is a file that the log reads."""
         return any(file.identity == seen.identity and file.is_still(seen) for file in self.files)
 
-    def update(self, wanted: Sequence[Sighting], all_wanted: Iterable[tuple[int, int]]) -> None:
-        """Learn which files there are, and under which names, in the result of a scan."""
-        others = set(all_wanted)
-        beside = self._beside([self.name, *(seen.path for seen in wanted)])
-        here = {seen.identity: seen for seen in beside if seen.identity not in others}
+    def update(
+        self,
+        wanted: Sequence[Sighting],
+        all_wanted: Collection[tuple[int, int]],
+        listings: dict[str, LogListing],
+    ) -> None:
+        """Learn which files there are, and under which names, in the result of a scan.
+
+        `listings` has the folders that other logs were looked for in by this scan.
+        """
+        here, lost = self._find(wanted, all_wanted, listings)
+        if lost:  # the copy of one that was emptied may be younger than a listing
+            here, lost = self._find(wanted, all_wanted, {})
+        self._sort()
+        for file in lost:
+            self._replace(file, here)
+        self._add(here)
+
+    def _find(
+        self,
+        wanted: Sequence[Sighting],
+        all_wanted: Collection[tuple[int, int]],
+        listings: dict[str, LogListing],
+    ) -> tuple[dict[tuple[int, int], Sighting], list[FollowedFile]]:
+        """Find the files of the log again; the others that are there, and those that are not."""
+        beside = self._beside([self.name, *(seen.path for seen in wanted)], listings)
+        here = {seen.identity: seen for seen in beside if seen.identity not in all_wanted}
         here |= {seen.identity: seen for seen in wanted}
         lost = []
         for file in self.files:
@@ -737,28 +743,20 @@ class RotatedLog:
                 lost.append(file)
             else:
                 file.path = None
-        self._sort()
-        for file in lost:
-            self._replace(file, here)
-        self._add(here)
+        return here, lost
 
-    def _beside(self, paths: Sequence[str]) -> Iterator[Sighting]:
+    def _beside(self, paths: Sequence[str], listings: dict[str, LogListing]) -> Iterator[Sighting]:
         """The files that have the log's name with more to it, or the number of a file of it."""
         numbers = {file.inode for file in self.files}
         logs = {os.path.split(log) for path in paths for log in _logs_of(path)}
         for folder in {folder for folder, _ in logs}:
             names = {name for its, name in logs if its == folder}
-            try:
-                with os.scandir(folder or ".") as entries:
-                    found = [(each.name, each.inode()) for each in entries]
-            except OSError:
-                continue  # the folder is gone
-            for name, inode in found:
-                is_rotated = _is_rotated(name, names)
-                if inode in numbers or is_rotated:
-                    seen = _looked_at(os.path.join(folder, name))
-                    if seen is not None:
-                        yield seen._replace(is_wanted=False, is_rotated=is_rotated)
+            if folder not in listings:
+                listings[folder] = LogListing(folder)
+            for name, is_rotated in listings[folder].of(names, numbers).items():
+                seen = _looked_at(os.path.join(folder, name))
+                if seen is not None:
+                    yield seen._replace(is_wanted=False, is_rotated=is_rotated)
 
     def _place_of(
         self, file: FollowedFile, here: Mapping[tuple[int, int], Sighting]
@@ -923,14 +921,3 @@ def _logs_of(path: str) -> Iterator[str]:
     """The paths at which a log's files may be: its own, and that which a link leads to."""
     yield log_name(path)
     yield log_name(os.path.realpath(path))
-
-
-def _is_rotated(name: str, logs: Iterable[str]) -> bool:
-    """Whether a file has the name that a log had, with more to it, and is still text."""
-    if name.endswith(COMPRESSED):
-        return False
-    found = os.path.basename(log_name(name))
-    return any(
-        found == log or (name.startswith(log) and name[len(log) : len(log) + 1] in ".-_~")
-        for log in logs
-    )

@@ -468,7 +468,7 @@ class SqlSource(SourceConnector):
         for column_name in self.settings.order_columns:
             if column_name not in table.columns:
                 raise ConfigError(f"mode={settings.mode}: {name} must have {column_name}")
-            column, is_time = table.c[column_name], column_name == settings.timestamp_column
+            column, is_time = table.c[column_name], settings.is_time(column_name)
             key = "timestamp.column" if is_time else "incrementing.column"
             if not database.is_order(column.type, is_time):
                 rule = "a date or a time" if is_time else "a number"

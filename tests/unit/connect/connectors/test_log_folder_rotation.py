@@ -14,7 +14,8 @@ from random import Random
 import pytest
 from contexts import LoneContext
 
-from ottla.connect.connectors.log_folder import LogFolderSource, RotatedLog, log_name
+from ottla.connect.connectors.log_folder import LogFolderSource, RotatedLog
+from ottla.connect.connectors.log_listing import log_name
 from ottla.errors import ConfigError
 
 POLLS = 6
@@ -226,13 +227,13 @@ def test_a_copy_that_is_made_during_a_look_is_no_new_file(
     worker.read()
     look = RotatedLog._beside
 
-    def copying(log, paths):
+    def copying(log, *arguments):
         monkeypatch.undo()
         host.write(2)
         shutil.copy(host.path, host.beside("app.log.1"))
         if is_emptied:
             os.truncate(host.path, 0)
-        return look(log, paths)
+        return look(log, *arguments)
 
     monkeypatch.setattr(RotatedLog, "_beside", copying)
     worker.read()
