@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 from collections import Counter
+from contextlib import closing
 
 import pytest
 
@@ -81,7 +82,7 @@ def test_counters_of_a_database_are_exact_although_the_consumer_dies(broker, vis
 
     VisitCounter(path, broker, visits).run()
 
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database:
         assert dict(database.execute("SELECT member, n FROM counts")) == Counter(VISITS)
 
 
