@@ -384,16 +384,18 @@ class TransactionCoordinator:
 
 
 def _check_may_init(present: Transaction, producer: TxnProducer) -> None:
-    """Raise PRODUCER_FENCED if the sender names a producer id that the id neither has nor had."""
-    if producer.producer_id in (NO_PRODUCER_ID, present.producer_id):
+    """Raise PRODUCER_FENCED if the sender names a producer id that the id neither has nor had.
+
+    Nor may it have been fenced where a transaction is open: it would abort that of its successor.
+    """
+    producer_id, epoch = producer.producer_id, producer.producer_epoch
+    if producer_id == NO_PRODUCER_ID or present.producer_epoch == NO_EPOCH:
         return
-    if present.producer_epoch == NO_EPOCH:
-        return
-    if producer.producer_id == present.previous_producer_id:
-        epoch = producer.producer_epoch
-        if Transaction(NO_PRODUCER_ID, epoch, 0).is_epoch_exhausted:
-            return
-    raise _fenced(producer, present)
+    is_former = producer_id == present.previous_producer_id and epoch >= LAST_EPOCH
+    is_known = is_former or producer_id == present.producer_id
+    is_open = present.state is TransactionState.ONGOING
+    if (producer_id, epoch) != present.successor and (is_open or not is_known):
+        raise _fenced(producer, present)
 
 
 def _fenced(producer: TxnProducer, present: Transaction) -> KafkaError:

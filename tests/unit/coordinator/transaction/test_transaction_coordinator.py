@@ -205,6 +205,26 @@ def test_only_the_present_producer_gets_a_new_epoch(world, present, named, produ
         assert answer == (NONE, 100, 0)
 
 
+@pytest.mark.parametrize("present", EDGES)
+@pytest.mark.parametrize("named", EDGES)
+@pytest.mark.parametrize("producer_id", [7, 6, 5])
+def test_zombie_does_not_abort_what_its_successor_has_begun(world, present, named, producer_id):
+    """It is fenced at once, and the transaction goes on: none but its own producer ends it."""
+    world.put(S.ONGOING)
+    world.metadata.current = world.metadata.current._replace(
+        producer_epoch=present, previous_producer_id=6
+    )
+    before = world.metadata.current
+    answer = world.init(TxnProducer("x", producer_id, named))
+
+    if (producer_id, named) == (7, present):
+        assert answer == (CONCURRENT, *NOBODY)
+        assert world.state is S.COMPLETE_ABORT
+    else:
+        assert answer == (FENCED, *NOBODY)
+        assert (world.metadata.current, world.leaders.written) == (before, [])
+
+
 @pytest.mark.parametrize("epoch", [LAST_EPOCH - 1, LAST_EPOCH])
 def test_zombie_stays_fenced_when_a_transaction_times_out_at_the_last_epochs(world, epoch):
     """The coordinator raises the epoch once more; the one after the last it gives to nobody."""

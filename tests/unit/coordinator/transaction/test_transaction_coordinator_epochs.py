@@ -114,6 +114,7 @@ def test_new_producer_id_follows_the_last_epoch(world, restarts):
     world.leaders.hold = True
     assert world.bump(producer) == (NONE, 100, 0)
     assert world.add(TxnProducer("x", 100, 0), T0) is CONCURRENT
+    assert world.init(TxnProducer("x", 100, 0)) == (CONCURRENT, *REFUSED)
     world.leaders.hold = False
     world.restart()
 
