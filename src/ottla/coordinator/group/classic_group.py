@@ -393,7 +393,7 @@ class ClassicGroup(Group):
     def expired_offsets(
         self, now_ms: int, retention_ms: int, partitions: Iterable[TopicPartition]
     ) -> list[TopicPartition]:
-        """Offsets age from their commit, or from when the last member left (KIP-211).
+        """Offsets age from their commit, or from when the last member left, if later (KIP-211).
 
         Offsets of subscribed topics stay. All stay during a rebalance, or if topics are unknown.
         """
@@ -401,10 +401,8 @@ class ClassicGroup(Group):
         if self.protocol_type is None:
             return expired(_commit_time, partitions)
         if self.is_in(GroupState.EMPTY):
-            empty_since_ms = self.state_timestamp_ms
-            if empty_since_ms is None:
-                return expired(_commit_time, partitions)
-            return expired(lambda _: empty_since_ms, partitions)
+            since_ms = self.state_timestamp_ms or 0
+            return expired(lambda value: max(since_ms, _commit_time(value)), partitions)
         if self.is_in(GroupState.STABLE) and self.subscribed_topics is not None:
             return expired(_commit_time, partitions, self.subscribed_topics)
         return []

@@ -316,10 +316,12 @@ def test_sender_is_the_member_that_it_says_it_is():
         (stable_group, 10_000, [U0]),
         (lambda: emptied_group(200), 299, []),
         (lambda: emptied_group(200), 300, [T0, U0]),
+        (lambda: emptied_group(60), 160, [T0]),
+        (lambda: emptied_group(60), 170, [T0, U0]),
     ],
 )
 def test_offsets_expire_by_the_state_of_the_group(make, now_ms, expired):
-    """From their commit, or from when the last member left; never those that members read."""
+    """From the later of their commit and of when all had left; never those that members read."""
     group = make()
     group.offsets.put(1, T0, CommittedOffset(5, commit_timestamp_ms=50))
     group.offsets.put(2, U0, CommittedOffset(5, commit_timestamp_ms=70))

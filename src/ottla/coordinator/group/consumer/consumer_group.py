@@ -42,7 +42,6 @@ from ottla.coordinator.group.consumer.consumer_member import (
 )
 from ottla.coordinator.group.consumer.pending_writes import PendingWrites
 from ottla.coordinator.group.group import Committer, Group, GroupType
-from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.errors import ErrorCode
 from ottla.structs import CONSUMER_PROTOCOL_TYPE, TopicPartition
 
@@ -107,6 +106,7 @@ class ConsumerGroup(Group):
         self._names = Uses[str]()
         self._expressions = Uses[str]()
         self._classic_count = 0
+        self._empty_since_ms = NEVER
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -153,6 +153,7 @@ class ConsumerGroup(Group):
         """Add a member, with all that it owns."""
         assert member.member_id not in self.members, f"{member.member_id} is a member already"
         self.members[member.member_id] = member
+        self._empty_since_ms = NEVER
         self.target.setdefault(member.member_id, NO_PARTITIONS)
         if member.details.instance_id is not None:
             assert member.details.instance_id not in self.static_members
@@ -299,8 +300,19 @@ class ConsumerGroup(Group):
     def expired_offsets(
         self, now_ms: int, retention_ms: int, partitions: Iterable[TopicPartition]
     ) -> list[TopicPartition]:
+        """Offsets that no member reads age from their commit, or from when all had left, if later.
+
+        The log does not have that time: here it is the first look at the group without members.
+        """
+        if self.is_empty and self._empty_since_ms == NEVER:
+            self._empty_since_ms = now_ms
+        since_ms = self._empty_since_ms
         return self.offsets.expired(
-            now_ms, retention_ms, _commit_time, partitions, self.subscribed_topics or frozenset()
+            now_ms,
+            retention_ms,
+            lambda value: max(since_ms, value.commit_timestamp_ms),
+            partitions,
+            self.subscribed_topics or frozenset(),
         )
 
     def _subscribe(self, details: MemberDetails) -> None:
@@ -341,7 +353,3 @@ def _free_numbers(
 def has_unrevoked(member: ConsumerMember) -> bool:
     """Whether the member still has to give partitions up."""
     return member.current.state is MemberState.UNREVOKED_PARTITIONS
-
-
-def _commit_time(value: CommittedOffset) -> int:
-    return value.commit_timestamp_ms

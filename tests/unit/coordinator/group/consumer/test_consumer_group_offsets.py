@@ -157,6 +157,38 @@ def test_offsets_of_topics_that_are_read_are_kept(world):
     assert world.coordinator.manager.group("g") is None
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_offsets_are_kept_from_when_the_last_member_has_left(world, comes_back, restarts):
+    """A group that worked until now keeps offsets of quiet partitions, as classic ones do.
+
+    It has that time again after each of its lives.
+    """
+    (a,) = world.members("a")
+    world.commit(5, "a", a.epoch)
+    beat_for_an_hour(world, a)
+    world.quit(a)
+    if comes_back:
+        world.advance(10 * MINUTE_MS)
+        (a,) = world.members("a")
+        beat_for_an_hour(world, a)
+        world.quit(a)
+    if restarts:
+        world.reload()
+    world.advance(10 * MINUTE_MS)
+    assert world.committed() == 5
+
+    world.advance(10 * MINUTE_MS)
+    assert world.committed() is None
+    assert world.coordinator.manager.group("g") is None
+
+
+def beat_for_an_hour(world, member):
+    for _ in range(120):
+        world.advance(MINUTE_MS // 2)
+        world.beat(member)
+
+
 def test_group_is_deleted_when_it_is_empty(world):
     """With all its records."""
     (a,) = world.members("a")

@@ -140,6 +140,7 @@ def test_group_that_is_deleted_leaves_no_key_behind():
 def test_offsets_of_topics_that_members_read_do_not_expire():
     """The others do, by their commits."""
     group = ConsumerGroup("g")
+    group.add(ConsumerMember("a", MemberDetails("app", "/")))
     for place, topic in enumerate(("t", "u")):
         value = CommittedOffset(5, commit_timestamp_ms=50)
         group.offsets.put(place, TopicPartition(topic, 0), value)
