@@ -48,6 +48,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
+JOINED_AT_ONCE: Final = 20
+"""In a group of more members the target waits for others, which may come at the same moment."""
 MANY_PARTITIONS: Final = 500
 """A member that is to have so many is told in slices."""
 
@@ -161,6 +163,8 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
 
     def _advance(self, changes: GroupChanges) -> Work[None]:
         group = changes.group
+        if len(group.members) > JOINED_AT_ONCE:
+            yield  # one is made for all that have come by then
         has_changed = yield from self._refresh_topics(changes)
         if has_changed and group.group_epoch == group.assignment_epoch:
             changes.bump_epoch()

@@ -6,7 +6,8 @@ import pytest
 from consumer_group_world import REVOCATION_MS, ConsumerWorld
 from group_world import Reply
 
-from ottla.coordinator.group.consumer import assignors
+from ottla.coordinator.group.consumer import assignors, consumer_rebalancer
+from ottla.coordinator.group.consumer.target_assignment import assign_partitions
 from ottla.errors import ErrorCode
 
 
@@ -40,6 +41,28 @@ def test_member_is_answered_after_the_last_slice(world):
     assert world.consumers.group_epoch == group.group_epoch
     assert world.consumers.target == group.target
     assert sorted(len(each) for each in group.target.values()) == [2, 2]
+
+
+def test_members_that_come_at_the_same_moment_get_one_target(monkeypatch, core_source):
+    """A thousand, with one for each, left the broker no time for anything else."""
+    made = []
+
+    def assign(changes, default):
+        made.append(len(changes.group.members))
+        return assign_partitions(changes, default)
+
+    monkeypatch.setattr(consumer_rebalancer, "JOINED_AT_ONCE", 2)
+    monkeypatch.setattr(consumer_rebalancer, "assign_partitions", assign)
+    world = ConsumerWorld({"t": 8})
+    world.members("a", "b")
+    made.clear()
+    answers = [begin_join(world, member_id) for member_id in "cdefgh"]
+    world.advance(1)
+
+    assert [answer.error for answer in answers] == [ErrorCode.NONE] * 6
+    assert made == [8]
+    assert {len(target) for target in world.consumers.target.values()} == {1}
+    assert world.coordinator.manager.differences(0) == []
 
 
 def test_member_that_is_taken_out_between_two_slices_is_told(world):
