@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from typing import Final
+from functools import lru_cache, partial
+from typing import ClassVar, Final, Generic, TypeVar
 
 from ottla.coordinator.transaction.marker_sender import OnWritten, TxnMarker
 from ottla.coordinator.transaction.marker_writer import MarkerWriter
@@ -14,6 +16,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
     WritableTxnMarker,
@@ -39,6 +42,8 @@ logger = logging.getLogger(__name__)
 VERSION_FOR_BROKERS: Final = 4
 PARTITIONS_IN_A_REQUEST: Final = 5_000
 """A leader refuses a request with very many elements, and each that is made takes a step."""
+VERIFIED_IN_A_REQUEST: Final = 500
+"""A coordinator answers such a request in one step."""
 
 Errors = dict[TopicPartition, ErrorCode]
 
@@ -48,44 +53,89 @@ class Unwritten(NamedTuple):
 
     marker: TxnMarker
     partitions: list[TopicPartition]
-    on_written: OnWritten
+    on_answer: OnWritten
 
 
-class LeaderQueue:
-    """The markers for the leader of some partitions: of those that wait, many go in one request.
+class Unverified(NamedTuple):
+    """Partitions about which the coordinator of a producer is asked, or which it adds."""
 
-    A leader answers when its followers have the markers, so one request after the other would wait
-    for one replication after the other.
+    producer: TxnProducer
+    partitions: list[TopicPartition]
+    on_answer: OnVerified
+    adds: bool
+
+
+ItemT = TypeVar("ItemT", Unwritten, Unverified)
+
+
+class BrokerQueue(ABC, Generic[ItemT]):
+    """Questions to one broker: of those that wait, many go in one request.
+
+    It answers when its followers have all that it has written, so one request after another would
+    wait for one replication after the other.
     """
 
-    def __init__(self, runtime: Runtime, connections: BrokerConnections, leader: int) -> None:
+    title: ClassVar[str]
+
+    def __init__(self, runtime: Runtime, connections: BrokerConnections, broker_id: int) -> None:
         self._runtime = runtime
         self._connections = connections
-        self._leader = leader
-        self._waiting: list[Unwritten] = []
+        self._broker_id = broker_id
+        self._waiting: list[ItemT] = []
         self._is_running = False
 
-    def put(self, unwritten: Unwritten) -> None:
-        """Have the marker written; the caller gets a failure, and may try again."""
-        self._waiting.append(unwritten)
+    def put(self, item: ItemT) -> None:
+        """Have the broker asked; the caller gets a failure, and may try again."""
+        self._waiting.append(item)
         if not self._is_running:
             self._is_running = True
-            self._runtime.scheduler.spawn(self._run(), f"markers for broker {self._leader}")
+            self._runtime.scheduler.spawn(self._run(), f"{self.title} for broker {self._broker_id}")
 
     async def _run(self) -> None:
         try:
             while self._waiting:
                 sent = self._next()
-                for unwritten, errors in zip(sent, await self._answers(sent), strict=True):
+                for item, errors in zip(sent, await self._answers(sent), strict=True):
                     try:
-                        unwritten.on_written(errors)
+                        item.on_answer(errors)
                     except Exception:
-                        logger.exception("the outcome of %s cannot be used", unwritten.marker)
+                        logger.exception("the outcome of %s cannot be used", item[0])
         finally:
             self._is_running = False
 
+    async def _answers(self, sent: list[ItemT]) -> list[Errors]:
+        """The results of each; one that cannot even be sent does not spoil the others."""
+        try:
+            return await self._ask(sent)
+        except (KafkaError, OSError) as error:
+            logger.info("%s for broker %d: %s", self.title, self._broker_id, error)
+            code = getattr(error, "error", ErrorCode.NETWORK_EXCEPTION)
+        except Exception:
+            if len(sent) > 1:
+                return [answer for each in sent for answer in await self._answers([each])]
+            logger.exception("%s for broker %d cannot be sent", sent[0][0], self._broker_id)
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+        return [dict.fromkeys(each.partitions, self._told(code)) for each in sent]
+
+    def _told(self, code: ErrorCode) -> ErrorCode:
+        """The error of each partition where the request has failed."""
+        return code
+
+    @abstractmethod
+    def _next(self) -> list[ItemT]:
+        """Those for the next request, which no broker refuses as too large."""
+
+    @abstractmethod
+    async def _ask(self, sent: list[ItemT]) -> list[Errors]:
+        """The results of each."""
+
+
+class LeaderQueue(BrokerQueue[Unwritten]):
+    """The markers for the leader of some partitions."""
+
+    title = "markers"
+
     def _next(self) -> list[Unwritten]:
-        """Those for the next request, which no leader refuses as too large."""
         count = partitions = 0
         while count < len(self._waiting) and partitions < PARTITIONS_IN_A_REQUEST:
             partitions += len(self._waiting[count].partitions)
@@ -93,22 +143,8 @@ class LeaderQueue:
         sent, self._waiting = self._waiting[:count], self._waiting[count:]
         return sent
 
-    async def _answers(self, sent: list[Unwritten]) -> list[Errors]:
-        """The results of each; a marker that cannot even be sent does not spoil the others."""
-        try:
-            return await self._ask(sent)
-        except (KafkaError, OSError) as error:
-            logger.info("markers for broker %d: %s", self._leader, error)
-            code = getattr(error, "error", ErrorCode.NETWORK_EXCEPTION)
-        except Exception:
-            if len(sent) > 1:
-                return [answer for each in sent for answer in await self._answers([each])]
-            logger.exception("%s for broker %d cannot be sent", sent[0].marker, self._leader)
-            code = ErrorCode.UNKNOWN_SERVER_ERROR
-        return [dict.fromkeys(each.partitions, code) for each in sent]
-
     async def _ask(self, sent: list[Unwritten]) -> list[Errors]:
-        node = self._connections.node(self._leader)
+        node = self._connections.node(self._broker_id)
         request = WriteTxnMarkersRequest(
             markers=[writable(each.marker, each.partitions) for each in sent]
         )
@@ -132,6 +168,49 @@ class LeaderQueue:
         ]
 
 
+class CoordinatorQueue(BrokerQueue[Unverified]):
+    """The questions about partitions to the coordinator of some transactional ids.
+
+    An id is named once in a request, as it is in the answer.
+    """
+
+    title = "verifications"
+
+    def _next(self) -> list[Unverified]:
+        sent: dict[str, Unverified] = {}
+        left: list[Unverified] = []
+        partitions = 0
+        for each in self._waiting:
+            name = each.producer.transactional_id
+            if name in sent or partitions >= VERIFIED_IN_A_REQUEST:
+                left.append(each)
+            else:
+                sent[name] = each
+                partitions += len(each.partitions)
+        self._waiting = left
+        return list(sent.values())
+
+    async def _ask(self, sent: list[Unverified]) -> list[Errors]:
+        node = self._connections.node(self._broker_id)
+        response = await self._connections.ask(
+            node,
+            Purpose.VERIFICATION,
+            AddPartitionsToTxnRequest(transactions=[asked_about(each) for each in sent]),
+            low=VERSION_FOR_BROKERS,
+            high=VERSION_FOR_BROKERS,
+        )
+        assert isinstance(response, AddPartitionsToTxnResponse)
+        found = {each.transactional_id: each for each in response.results_by_transaction}
+        general = ErrorCode.of(response.error_code) or ErrorCode.UNKNOWN_SERVER_ERROR
+        return [
+            verification_errors(each.partitions, found.get(each.producer.transactional_id), general)
+            for each in sent
+        ]
+
+    def _told(self, code: ErrorCode) -> ErrorCode:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
 class MarkersToCluster(MarkersToOwnBroker):
     """Has markers written by the leaders: by this broker where it leads, else by another."""
 
@@ -143,9 +222,8 @@ class MarkersToCluster(MarkersToOwnBroker):
         writer: MarkerWriter,
     ) -> None:
         super().__init__(writer, cache)
-        self._runtime = runtime
         self._connections = connections
-        self._queues: dict[int, LeaderQueue] = {}
+        self._queue_of = lru_cache(maxsize=None)(partial(LeaderQueue, runtime, connections))
 
     def write_markers(
         self, marker: TxnMarker, partitions: Collection[TopicPartition], on_written: OnWritten
@@ -167,14 +245,7 @@ class MarkersToCluster(MarkersToOwnBroker):
             elif leader == NO_LEADER:
                 on_part_written(dict.fromkeys(led, ErrorCode.LEADER_NOT_AVAILABLE))
             else:
-                self._queue(leader).put(Unwritten(marker, led, on_part_written))
-
-    def _queue(self, leader: int) -> LeaderQueue:
-        queue = self._queues.get(leader)
-        if queue is None:
-            queue = LeaderQueue(self._runtime, self._connections, leader)
-            self._queues[leader] = queue
-        return queue
+                self._queue_of(leader).put(Unwritten(marker, led, on_part_written))
 
 
 class AskCoordinatorOnCluster:
@@ -187,11 +258,11 @@ class AskCoordinatorOnCluster:
         cache: MetadataCache,
         coordinator: TransactionCoordinator,
     ) -> None:
-        self._runtime = runtime
         self._connections = connections
         self._cache = cache
         self._coordinator = coordinator
         self._local = AskOwnCoordinator(coordinator)
+        self._queue_of = lru_cache(maxsize=None)(partial(CoordinatorQueue, runtime, connections))
 
     def __call__(
         self,
@@ -208,49 +279,7 @@ class AskCoordinatorOnCluster:
         elif leader == NO_LEADER:
             on_answer(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         else:
-            asking = self._ask(leader, producer, list(partitions), on_answer, adds)
-            self._runtime.scheduler.spawn(asking, "verify a transaction")
-
-    async def _ask(
-        self,
-        leader: int,
-        producer: TxnProducer,
-        partitions: list[TopicPartition],
-        on_answer: OnVerified,
-        adds: bool,
-    ) -> None:
-        request = AddPartitionsToTxnRequest(
-            transactions=[
-                AddPartitionsToTxnTransaction(
-                    transactional_id=producer.transactional_id,
-                    producer_id=producer.producer_id,
-                    producer_epoch=producer.producer_epoch,
-                    verify_only=not adds,
-                    topics=[
-                        AddPartitionsToTxnTopic(name=name, partitions=indexes)
-                        for name, indexes in by_topic(partitions).items()
-                    ],
-                )
-            ]
-        )
-        try:
-            node = self._connections.node(leader)
-            response = await self._connections.ask(
-                node,
-                Purpose.VERIFICATION,
-                request,
-                low=VERSION_FOR_BROKERS,
-                high=VERSION_FOR_BROKERS,
-            )
-            assert isinstance(response, AddPartitionsToTxnResponse)
-            errors = verification_errors(partitions, response)
-        except (KafkaError, OSError) as error:
-            logger.info("verification of %s at broker %d: %s", producer, leader, error)
-            errors = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        except Exception:
-            logger.exception("%s cannot be verified at broker %d", producer, leader)
-            errors = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        on_answer(errors)
+            self._queue_of(leader).put(Unverified(producer, list(partitions), on_answer, adds))
 
 
 def writable(marker: TxnMarker, partitions: Collection[TopicPartition]) -> WritableTxnMarker:
@@ -268,15 +297,30 @@ def writable(marker: TxnMarker, partitions: Collection[TopicPartition]) -> Writa
     )
 
 
+def asked_about(unverified: Unverified) -> AddPartitionsToTxnTransaction:
+    """The partitions of a producer as the protocol's struct."""
+    producer = unverified.producer
+    return AddPartitionsToTxnTransaction(
+        transactional_id=producer.transactional_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        verify_only=not unverified.adds,
+        topics=[
+            AddPartitionsToTxnTopic(name=name, partitions=indexes)
+            for name, indexes in by_topic(unverified.partitions).items()
+        ],
+    )
+
+
 def verification_errors(
-    partitions: Collection[TopicPartition], response: AddPartitionsToTxnResponse
+    partitions: Collection[TopicPartition],
+    result: AddPartitionsToTxnResult | None,
+    general: ErrorCode,
 ) -> Errors:
-    """The error of each partition; an error of the whole response applies to each."""
-    general = ErrorCode.of(response.error_code) or ErrorCode.UNKNOWN_SERVER_ERROR
+    """The error of each partition; `general` of those without a result of their own."""
     errors = dict.fromkeys(partitions, general)
-    for transaction in response.results_by_transaction:
-        for topic in transaction.topic_results:
-            for result in topic.results_by_partition:
-                topic_partition = TopicPartition(topic.name, result.partition_index)
-                errors[topic_partition] = ErrorCode.of(result.partition_error_code)
+    for topic in () if result is None else result.topic_results:
+        for each in topic.results_by_partition:
+            topic_partition = TopicPartition(topic.name, each.partition_index)
+            errors[topic_partition] = ErrorCode.of(each.partition_error_code)
     return errors

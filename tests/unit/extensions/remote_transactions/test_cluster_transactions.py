@@ -11,10 +11,10 @@ from ottla.coordinator.transaction.marker_sender import MARKERS_IN_A_STEP, TxnMa
 from ottla.errors import ErrorCode
 from ottla.extensions.remote_transactions.cluster_transactions import (
     PARTITIONS_IN_A_REQUEST,
+    VERIFIED_IN_A_REQUEST,
     AskCoordinatorOnCluster,
     LeaderQueue,
     MarkersToCluster,
-    verification_errors,
 )
 from ottla.protocol.transactions import (
     AddPartitionsToTxnPartitionResult,
@@ -37,6 +37,7 @@ from ottla.structs import (
 )
 
 MARKER = TxnMarker(7, 3, True, 2, 1)
+TRANSACTIONS = TopicPartition(TRANSACTIONS_TOPIC, 0)
 OWN, OTHERS, NOBODYS = (TopicPartition("t", index) for index in range(3))
 
 
@@ -169,11 +170,89 @@ def test_markers_wait_for_the_answer_to_those_before_them(world):
         (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_partition_without_a_result_is_not_verified(code, expected):
+def test_partition_without_a_result_is_not_verified(world, code, expected):
     """It has the error of the whole answer, or one that stands for none."""
-    answer = AddPartitionsToTxnResponse(error_code=code)
+    world.cache.update([led(TRANSACTIONS, 2)], world.cache.brokers.values())
+    world.answers[AddPartitionsToTxnRequest] = lambda _, body: AddPartitionsToTxnResponse(
+        error_code=code
+    )
+    heard = []
+    asker(world)(TxnProducer("x", 7, 3), [OWN, OTHERS], heard.append, adds=False)
+    world.advance(100)
 
-    assert verification_errors([OWN, OTHERS], answer) == {OWN: expected, OTHERS: expected}
+    assert heard == [{OWN: expected, OTHERS: expected}]
+
+
+def test_questions_that_wait_travel_together(world):
+    """Each id once in a request, as an answer names it once; the others follow."""
+    world.cache.update([led(TRANSACTIONS, 2)], world.cache.brokers.values())
+    world.answers[AddPartitionsToTxnRequest] = confirm_all_but_those_of_odd_epochs
+    world.delays_ms[2] = 1_000
+    asking, heard = asker(world), []
+    for number, name in enumerate(["a", "b", "a", "c", "a"]):
+        producer, partition = TxnProducer(name, 7, number), TopicPartition("t", number)
+        asking(producer, [partition], heard.append, adds=bool(number % 3))
+        world.advance(100)
+    assert [len(body.transactions) for _, body in world.asked] == [1]
+    world.advance(5_000)
+
+    assert [
+        [
+            (each.transactional_id, each.producer_epoch, each.verify_only)
+            for each in body.transactions
+        ]
+        for _, body in world.asked
+    ] == [
+        [("a", 0, True)],
+        [("b", 1, False), ("a", 2, False), ("c", 3, True)],
+        [("a", 4, False)],
+    ]
+    found = {each.partition: error for answer in heard for each, error in answer.items()}
+    assert found == {n: ErrorCode.INVALID_TXN_STATE if n % 2 else ErrorCode.NONE for n in range(5)}
+
+
+def test_questions_about_very_many_partitions_go_out_in_requests_of_a_limited_size(world):
+    """A coordinator answers each in one step."""
+    world.cache.update([led(TRANSACTIONS, 2)], world.cache.brokers.values())
+    world.answers[AddPartitionsToTxnRequest] = confirm_all_but_those_of_odd_epochs
+    asking, heard = asker(world), {}
+    each = [TopicPartition("t", number) for number in range(100)]
+    for number in range(40):
+        asking(TxnProducer(f"x{number}", 7, 0), each, heard.update, adds=True)
+    world.advance(1_000)
+
+    sizes = [len(body.transactions) for _, body in world.asked]
+    assert sum(sizes) == 40
+    assert max(sizes) == VERIFIED_IN_A_REQUEST // len(each)
+    assert heard == dict.fromkeys(each, ErrorCode.NONE)
+
+
+def asker(world):
+    return AskCoordinatorOnCluster(world.runtime, world.connections, world.cache, Coordinator())
+
+
+def confirm_all_but_those_of_odd_epochs(_, body):
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(
+                transactional_id=asked.transactional_id,
+                topic_results=[
+                    AddPartitionsToTxnTopicResult(
+                        name=topic.name,
+                        results_by_partition=[
+                            AddPartitionsToTxnPartitionResult(
+                                partition_index=index,
+                                partition_error_code=48 * (asked.producer_epoch % 2),
+                            )
+                            for index in topic.partitions
+                        ],
+                    )
+                    for topic in asked.topics
+                ],
+            )
+            for asked in body.transactions
+        ]
+    )
 
 
 def test_request_that_fails_strangely_is_an_error_of_its_partitions(world, monkeypatch):
