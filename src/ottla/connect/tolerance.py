@@ -46,6 +46,7 @@ OF_PRODUCER: Final = FATAL | {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.TRANSACTION_ABORTABLE,
 }
 """What a producer is refused for whatever it sends: no record is to blame for it."""
 

@@ -34,6 +34,7 @@ FENCED: Final = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
         ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,  # unused until it expired
         ErrorCode.OPERATION_NOT_ATTEMPTED,  # of what was sent after that
     }
 )

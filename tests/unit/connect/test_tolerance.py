@@ -125,6 +125,8 @@ def test_error_is_told_by_its_place(stage, error):
         (ErrorCode.INVALID_RECORD, True),
         (ErrorCode.INVALID_TOPIC_EXCEPTION, True),
         (ErrorCode.PRODUCER_FENCED, False),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, False),
+        (ErrorCode.TRANSACTION_ABORTABLE, False),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False),
     ],
 )

@@ -2,8 +2,11 @@
 
 import pytest
 
-from ottla.connect.topic_table import TableTopic, TopicTable
-from ottla.testing import InProcessBroker
+from ottla import Admin
+from ottla.connect.topic_table import FENCED, TableTopic, TopicTable
+from ottla.errors import KafkaError
+from ottla.structs import TRANSACTION_VERSION
+from ottla.testing import InProcessBroker, wait_until
 
 TOPIC = TableTopic("config.storage.topic", "table", 2, 1, {})
 
@@ -45,3 +48,41 @@ def test_refresh_ends_where_the_topic_has_become_shorter(table, monkeypatch):
 
     assert [each.key for each in table.read] == [b"a"]
     assert len(asked) > 1
+
+
+@pytest.mark.parametrize("level", [0, 2])
+def test_writer_whose_transactional_id_has_expired_claims_it_again(level):
+    """A leader of workers may have nothing to write for weeks."""
+    with InProcessBroker(
+        transactional_id_expiration_ms=500,
+        transaction_remove_expired_transaction_cleanup_interval_ms=10,
+    ) as broker:
+        settings = {"bootstrap.servers": broker.bootstrap_servers}
+        if level:
+            with Admin(settings) as admin:
+                admin.update_features({TRANSACTION_VERSION: level})
+        following = TopicTable(TOPIC, settings, lambda record: None, transactional_id="leader")
+        following.start()
+        following.claim()
+        ids = broker.broker.coordinators.transactions.manager
+        wait_until(lambda: ids.get("leader") is None, "the id to expire")
+
+        with pytest.raises(KafkaError) as refusal:
+            following.write([(b"a", b"1")], 10_000)
+        assert refusal.value.error in FENCED
+        write_as_the_leader(following)
+        following.close()
+
+
+def write_as_the_leader(table):
+    """A transaction may take longer than its id lives: as often as it takes."""
+    for _ in range(100):
+        table.claim()
+        try:
+            table.write([(b"a", b"1")], 10_000)
+        except KafkaError as error:
+            if error.error not in FENCED:
+                raise
+        else:
+            return
+    raise AssertionError("it was never written")

@@ -219,7 +219,9 @@ NEXT_STATES: Final[Mapping[ProducerTransactionState, frozenset[ProducerTransacti
 }
 
 FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
-FATAL: Final = FENCED | {
+LOST: Final = FENCED | {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+"""Another producer has the transactional id, or may have had it: it was unused until it expired."""
+FATAL: Final = LOST | {
     ErrorCode.INVALID_TXN_STATE,
     ErrorCode.INVALID_TRANSACTION_TIMEOUT,
     ErrorCode.INVALID_REQUEST,
@@ -260,7 +262,7 @@ class StateMachine:
             else ProducerTransactionState.ABORTABLE_ERROR
         )
         if state in NEXT_STATES[self.state]:
-            self.error = self._fenced(error) if error.error in FENCED else error
+            self.error = self._lost(error) if error.error in LOST else error
             self.become(state)
         return self.error or error
 
@@ -276,7 +278,14 @@ class StateMachine:
             f"{what}: producer {self.transactional_id} is {self.state.name}",
         )
 
-    def _fenced(self, error: KafkaError) -> KafkaError:
+    def _lost(self, error: KafkaError) -> KafkaError:
+        if error.error not in FENCED:
+            return KafkaError(
+                error.error,
+                f"transactional.id={self.transactional_id} was unused for longer than the brokers' "
+                "transactional.id.expiration.ms, and is forgotten; another producer may have had "
+                f"it since, so that only a new one can go on ({error})",
+            )
         return KafkaError(
             ErrorCode.PRODUCER_FENCED,
             f"another producer has taken over transactional.id={self.transactional_id}, or the "

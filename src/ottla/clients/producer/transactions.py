@@ -25,7 +25,7 @@ from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient, check_code
 from ottla.clients.producer.transaction_manager import (
     FATAL,
-    FENCED,
+    LOST,
     ProducerTransactionState,
     StateMachine,
     TransactionManager,
@@ -226,7 +226,7 @@ class Transactions:
     def on_batch_failed(self, error: KafkaError) -> None:
         """A record of the transaction is lost: the transaction can only be aborted."""
         if self.machine.state in WRITES:
-            self._fail(error, is_fatal=error.error in FENCED)
+            self._fail(error, is_fatal=error.error in LOST)
 
     async def close(self) -> None:
         await self._stop_adding()
@@ -326,13 +326,11 @@ class Transactions:
 
     def _was_never_begun(self, error: KafkaError) -> bool:
         """Whether the coordinator has nothing to abort, as it accepted no request before."""
-        is_unknown = error.error is ErrorCode.INVALID_TXN_STATE or error.error in FORGOTTEN
-        return is_unknown and not self._is_confirmed
+        return error.error is ErrorCode.INVALID_TXN_STATE and not self._is_confirmed
 
     def _fail(self, error: KafkaError, is_fatal: bool | None = None) -> KafkaError:
-        if error.error in FORGOTTEN:
+        if error.error is ErrorCode.UNKNOWN_PRODUCER_ID:
             self._manager.needs_new_epoch = True
-            self._is_confirmed = False
         fatal = error.error in FATAL if is_fatal is None else is_fatal
         raised = self.machine.fail(error, is_fatal=fatal)
         logger.info("transactional id %s: %s", self.requests.transactional_id, raised)
@@ -642,9 +640,6 @@ def _offsets_by_topic(
         for (topic, topic_id), partitions in topics.items()
     ]
 
-
-FORGOTTEN = frozenset({ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
-"""The coordinator has forgotten the producer, which gets a new id after the abort (KIP-360)."""
 
 LEAVES = frozenset(
     {

@@ -300,21 +300,35 @@ def test_lost_batch_is_followed_by_an_abort_and_a_new_epoch(world, cluster):
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_forgotten_producer_gets_a_new_id_after_the_abort(world, cluster, before):
-    """The coordinator does not know what to abort, whatever it had accepted before."""
+def test_producer_whose_id_has_expired_writes_nothing_more(world, cluster, before):
+    """Another one may have had the id meanwhile; it was unused for long, so that nobody knows."""
     forgotten = ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if before:
         world.send("a")
         world.run(10)
     cluster[0].on(AddPartitionsToTxnRequest, add_answer(forgotten), add_answer())
-    cluster[0].on(EndTxnRequest, EndTxnResponse(error_code=forgotten), EndTxnResponse())
     world.send("b", partition=1)
     world.run(10)
-    world.call("abort")
+    assert world.state == "FATAL_ERROR"
+    for call in ("abort", "commit", "begin"):
+        with pytest.raises(KafkaError, match=r"transactional\.id\.expiration\.ms") as refusal:
+            world.call(call)
+        assert refusal.value.error is forgotten
 
-    assert world.state == "READY"
     said = ["add", "produce"] if before else []
-    assert world.conversation() == ["init -1", *said, "add", "abort", "init 0"]
+    assert world.conversation() == ["init -1", *said, "add"]
+
+
+def test_producer_whose_id_has_expired_hears_of_it_with_its_batch(runtime, cluster):
+    """In transaction.version 2 nothing is asked before it."""
+    cluster.features["transaction.version"] = 2
+    world = TransactionWorld(runtime, cluster).begun()
+    cluster[0].on(ProduceRequest, world.refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+    future = world.send("a")
+    world.run(10)
+
+    assert (world.state, world.log) == ("FATAL_ERROR", [])
+    assert future.exception(0).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_batch_that_returns_during_an_abort_is_dropped(world, cluster):
