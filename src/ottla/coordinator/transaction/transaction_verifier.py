@@ -105,6 +105,13 @@ class TransactionVerifier:
                     lambda: self._verify(producer, partitions, on_verified, add_until_ms),
                 )
                 return
+            if add_until_ms and any(
+                not errors[tp] and self._begin(producer, tp, 0) is not verification
+                for tp, verification in asked.items()
+            ):
+                # That marker came when the question was on its way, which it has cancelled.
+                self._verify(producer, partitions, on_verified, add_until_ms)
+                return
             self.failure_count += sum(map(bool, errors.values()))
             for topic_partition, verification in asked.items():
                 if not errors[topic_partition]:

@@ -33,8 +33,13 @@ class HostedPartition:
         self.begun.append(producer_and_sequence)
         if self.is_open:
             return None
-        self.verification = Verification(*producer_and_sequence[1:])
+        if self.verification is None:
+            self.verification = Verification(*producer_and_sequence[1:])
         return self.verification
+
+    def take_marker(self) -> None:
+        """A transaction of the producer has ended here."""
+        self.verification = None
 
 
 class World:
@@ -118,20 +123,52 @@ def test_transaction_that_adds_partitions_begins_at_sequence_0(world: World) -> 
     world.runtime.scheduler.advance(world.delay_ms)
 
     assert world.asked == [([FIRST], True)]
-    assert world.hosted[FIRST].begun == [(7, 3, 0)]
+    assert set(world.hosted[FIRST].begun) == {(7, 3, 0)}
     assert (world.outcomes, world.confirmed(FIRST)) == ([{}], True)
 
 
 def test_adding_waits_for_the_markers_of_the_transaction_before(world: World) -> None:
-    """Each retry begins another verification, as the marker cancels the one before."""
+    """They are soon there, mostly: the producer need not come again."""
     early = {FIRST: ErrorCode.CONCURRENT_TRANSACTIONS}
     world.answers = [early, early, {FIRST: ErrorCode.NONE}]
     world.verify(FIRST, adds=True)
     world.runtime.scheduler.advance(3 * world.delay_ms + 2 * RETRY_MS)
 
-    assert len(world.asked) == len(world.hosted[FIRST].begun) == 3
+    assert len(world.asked) == 3
     assert (world.outcomes, world.confirmed(FIRST)) == ([{}], True)
     assert world.verifier.failure_count == 0
+
+
+@pytest.mark.parametrize("adds", [True, False])
+def test_marker_that_comes_while_the_coordinator_is_asked_cancels_the_question(
+    world: World, adds
+) -> None:
+    """With an epoch for each transaction it is the end of the one before: the question comes again.
+
+    Where transactions share an epoch the batch may be late, and stays without a confirmation. The
+    producer had to abort a transaction of which nothing was wrong.
+    """
+    world.answers = [{FIRST: ErrorCode.NONE, SECOND: ErrorCode.NONE}]
+    world.verify(FIRST, SECOND, adds=adds)
+    world.hosted[SECOND].take_marker()
+    world.runtime.scheduler.advance(2 * world.delay_ms)
+
+    assert world.asked == [([FIRST, SECOND], adds)] * (2 if adds else 1)
+    assert world.outcomes == [{}]
+    assert (world.confirmed(FIRST), world.confirmed(SECOND)) == (True, adds)
+    assert world.verifier.failure_count == 0
+
+
+def test_batch_that_came_while_the_coordinator_was_asked_opens_the_transaction(
+    world: World,
+) -> None:
+    """Nothing is left to be confirmed for those that come behind it."""
+    world.answers = [{FIRST: ErrorCode.NONE}]
+    world.verify(FIRST, adds=True)
+    world.hosted[FIRST] = HostedPartition(is_open=True)
+    world.runtime.scheduler.advance(2 * world.delay_ms)
+
+    assert (len(world.asked), world.outcomes) == (1, [{}])
 
 
 def test_adding_is_given_up_after_a_while(world: World) -> None:
