@@ -73,7 +73,7 @@ class ConnectStandaloneCommand(Command):
         if "bootstrap.servers" in properties:
             check_reachable(properties["bootstrap.servers"], properties)
         is_over = threading.Event()
-        with interruptible(is_over), ConnectWorker.standalone(properties) as worker:
+        with ConnectWorker.standalone(properties) as worker, interruptible(is_over):
             for file, (config, state) in zip(arguments.connectors, connectors, strict=True):
                 try:
                     _create_here(worker, config, state)
@@ -103,7 +103,7 @@ class ConnectDistributedCommand(Command):
         if "bootstrap.servers" in properties:
             check_reachable(properties["bootstrap.servers"], properties)
         is_over = threading.Event()
-        with interruptible(is_over), ConnectWorker.distributed(properties) as worker:
+        with ConnectWorker.distributed(properties) as worker, interruptible(is_over):
             terminal.note(f"connect: a worker of {properties['group.id']} at {worker.url}")
             note_metrics_at(worker.url)
             is_over.wait()
@@ -261,7 +261,7 @@ def _run(arguments: Namespace, terminal: Terminal) -> int:
     worker_properties = _worker_properties(arguments, properties["name"])
     check_reachable(worker_properties["bootstrap.servers"], worker_properties)
     is_over = threading.Event()
-    with interruptible(is_over), ConnectWorker.standalone(worker_properties) as worker:
+    with ConnectWorker.standalone(worker_properties) as worker, interruptible(is_over):
         worker.create(properties)
         terminal.note(f"connect: {properties['name']} runs; REST API at {worker.url}")
         is_over.wait()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import pytest
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.connect import read_connector
+from ottla.connect.connect_worker import ConnectWorker
 
 
 def test_json_files_of_connectors(tmp_path):
@@ -46,3 +48,25 @@ def test_worker_without_its_settings(tmp_path, ottla):
     outcome = ottla("connect-standalone", str(path))
     assert outcome.status == 1
     assert "bootstrap.servers: must be set" in outcome.err
+
+
+@pytest.mark.parametrize("kind", ["standalone", "distributed"])
+def test_worker_whose_brokers_do_not_answer_ends_at_a_signal(tmp_path, ottla, monkeypatch, kind):
+    """Its start waits for them a minute, and a supervisor may not."""
+
+    def start(properties):
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("it went on")
+
+    def end(number, frame):
+        raise SystemExit(128 + number)
+
+    (tmp_path / "worker.properties").write_text("group.id=g\n")
+    monkeypatch.setattr(ConnectWorker, kind, start)
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        outcome = ottla(f"connect-{kind}", tmp_path / "worker.properties")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert outcome.status == 128 + signal.SIGTERM
