@@ -233,6 +233,13 @@ class ConfigTable(metaclass=ConfigTableType):
         names = [name for name, row in type(self).keys.items() if row.type is not PASSWORD]
         return {name: text for name in names if (text := self.text_of(name)) is not None}
 
+    def equals(self, other: Self) -> bool:
+        """Whether all settings have the same values, be they set or defaults."""
+        return all(
+            getattr(self, row.attribute) == getattr(other, row.attribute)
+            for row in type(self).keys.values()
+        )
+
     def replace(self, **changes: Any) -> Self:
         """The same settings but for `changes` (by attribute)."""
         given = [type(self).keys[name].attribute for name in self._given]

@@ -80,11 +80,20 @@ class BrokerTls:
             self._timer.cancel()
 
     def check(self, config: BrokerConfig) -> None:
-        """ConfigError for settings of key stores that cannot take the place of those in use."""
+        """ConfigError for settings of key stores that cannot take the place of those in use.
+
+        The files of another listener, which may wait for something else, are no reason; but they
+        are where nothing is changed: then all that is named is to be read again.
+        """
         names = {each.listener_name for each in config.listeners}
-        for name, listener in self.listeners.items():
-            if name in names:
-                listener.try_settings(config.ssl_of(name))
+        found = {name: config.ssl_of(name) for name in self.listeners if name in names}
+        changed = {
+            name: settings
+            for name, settings in found.items()
+            if not settings.equals(self.listeners[name].settings)
+        }
+        for name, settings in (changed or found).items():
+            self.listeners[name].try_settings(settings)
         for _ in self._new_listeners(config):
             pass  # it is only whether they can be made
 

@@ -138,7 +138,10 @@ def _addresses_of(host: str) -> list[tuple[int, str]]:
         return [(socket.AF_INET6, "::")] if socket.has_dualstack_ipv6() else [(socket.AF_INET, "")]
     # As bytes: Python loads its tables of Unicode for a name that is text.
     name = host.encode() if host.isascii() else host
-    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except ValueError as error:  # an empty part of a name with letters beyond ASCII, or a NUL
+        raise OSError(errno.EINVAL, f"{host!r} is no name of a host: {error}") from error
     return list(dict.fromkeys((int(family), str(address[0])) for family, _, _, _, address in found))
 
 

@@ -487,3 +487,22 @@ def test_rules_for_names_do_not_hold_where_clients_log_in(tmp_path, protocol, is
             listener.principal_of(der)
     else:
         assert listener.principal_of(der) == ANONYMOUS
+
+
+def test_files_that_wait_at_one_listener_are_no_reason_against_those_of_another(tmp_path: Path):
+    """A store of another name, which waits for a restart; named again alone, it is refused."""
+    operator = Operator(
+        tmp_path,
+        listeners="SSL://:9093,OTHER://:9094",
+        listener_security_protocol_map="SSL:SSL,OTHER:SSL",
+    )
+    new = tmp_path / "other.pem"
+    new.write_bytes(operator.pem())
+    operator.issue(common_name="another")
+    key = "listener.name.other.ssl.keystore.location"
+
+    operator.tls.check(operator.config.with_listener_settings({key: str(new)}))
+    with pytest.raises(ConfigError, match=r"ssl\.keystore\.location=/none: No such file"):
+        operator.tls.check(operator.config.with_listener_settings({key: "/none"}))
+    with pytest.raises(ConfigError, match="the certificate is of"):
+        operator.tls.check(operator.config)

@@ -97,3 +97,12 @@ def test_empty_host_with_tls_is_an_error_of_the_system(network: SocketNetwork) -
     connecting = network.connect(asyncio.Protocol, "", listener.getsockname()[1], options)
     with listener, pytest.raises(OSError, match="not an address to connect to"):
         network._loop.run_until_complete(connecting)
+
+
+@pytest.mark.parametrize("host", ["\xe4..b", "\xe4\0b", "\xe4" * 70])
+def test_name_that_no_host_has_is_refused_as_an_address(network: SocketNetwork, host) -> None:
+    """A listener that is added while the broker runs may have any."""
+    with pytest.raises(OSError, match="is no name of a host") as refused:
+        network.listen(host, 0, backlog=5)
+
+    assert refused.value.strerror
