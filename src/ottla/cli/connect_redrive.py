@@ -18,6 +18,7 @@ from ottla.cli.options import (
     bootstrap_server,
     key_values,
     single_word,
+    word_bytes,
 )
 from ottla.cli.output import one_line
 from ottla.cli.property_files import command_settings
@@ -255,9 +256,9 @@ def _conditions(arguments: Namespace, terminal: Terminal) -> list[Wanted]:
         text = arguments.error.lower()
         found.append(lambda letter: text in f"{letter.error}\n{letter.message}".lower())
     if arguments.key is not None:
-        found.append(lambda letter: letter.record.key == arguments.key.encode())
+        found.append(lambda letter: letter.record.key == word_bytes(arguments.key))
     if headers := key_values(arguments.header):
-        wanted = {(name, value.encode()) for name, value in headers.items()}
+        wanted = {(name, word_bytes(value)) for name, value in headers.items()}
         found.append(lambda letter: wanted <= set(letter.record.headers))
     return found
 

@@ -178,7 +178,9 @@ def _add_consumer_settings(parser: ArgumentParser) -> None:
 
 def check(arguments: Namespace) -> None:
     """The options fit each other."""
-    one_of(arguments, ("--topic", "--include"))
+    option = one_of(arguments, ("--topic", "--include"))
+    if not (arguments.topic or arguments.include):
+        raise UsageError(f"{option} needs a name, not ''")
     if arguments.partition is None:
         if arguments.offset is not None:
             raise UsageError("option --offset needs --partition")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.exact_json import exact_json
+from ottla.cli.options import word_bytes
 from ottla.cli.times import moment_ms
 from ottla.config.config_type import LONG_MAX
 
@@ -38,12 +39,12 @@ class LineReader:
         self.parse_key = _is_true(properties, "parse.key")
         self.parse_headers = _is_true(properties, "parse.headers")
         self.ignore_error = _is_true(properties, "ignore.error")
-        self.key_separator = properties.get("key.separator", "\t").encode()
-        self.headers_delimiter = properties.get("headers.delimiter", "\t").encode()
-        self.headers_separator = properties.get("headers.separator", ",").encode()
-        self.headers_key_separator = properties.get("headers.key.separator", ":").encode()
+        self.key_separator = word_bytes(properties.get("key.separator", "\t"))
+        self.headers_delimiter = word_bytes(properties.get("headers.delimiter", "\t"))
+        self.headers_separator = word_bytes(properties.get("headers.separator", ","))
+        self.headers_key_separator = word_bytes(properties.get("headers.key.separator", ":"))
         marker = properties.get("null.marker")
-        self.null_marker = None if marker is None else marker.encode()
+        self.null_marker = None if marker is None else word_bytes(marker)
         self.line_number = 0
         self.is_plain = not (self.parse_key or self.parse_headers or self.null_marker)
         self._check_separators()

@@ -320,6 +320,11 @@ def only_with(arguments: argparse.Namespace, options: Iterable[str], action: str
             raise UsageError(f"option {option} is used only with {action}")
 
 
+def word_bytes(word: str) -> bytes:
+    """The bytes of a word as they were typed: UTF-8, or others that Python has put in its place."""
+    return word.encode("utf-8", "surrogateescape")
+
+
 def key_values(pairs: Iterable[str]) -> dict[str, str]:
     """`key=value` arguments as a dict; a value may hold further equals signs, or be missing."""
     found: dict[str, str] = {}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from ottla.cli.command_error import CommandError, UsageError
 from ottla.cli.group_records import group_line, offset_line
+from ottla.cli.options import word_bytes
 from ottla.cli.terminal import TURNING, escape_of
 
 if TYPE_CHECKING:
@@ -107,10 +108,10 @@ class DefaultMessageFormatter(MessageFormatter):
 
     def __init__(self, properties: Mapping[str, str], *, for_screen: bool = False) -> None:
         super().__init__(properties, for_screen=for_screen)
-        self.key_separator = properties.get("key.separator", "\t").encode()
-        self.line_separator = properties.get("line.separator", "\n").encode()
-        self.headers_separator = properties.get("headers.separator", ",").encode()
-        self.null_literal = properties.get("null.literal", "null").encode()
+        self.key_separator = word_bytes(properties.get("key.separator", "\t"))
+        self.line_separator = word_bytes(properties.get("line.separator", "\n"))
+        self.headers_separator = word_bytes(properties.get("headers.separator", ","))
+        self.null_literal = word_bytes(properties.get("null.literal", "null"))
         self.decode_key = decoder(properties.get("key.deserializer"))
         self.decode_value = decoder(properties.get("value.deserializer"))
         self.decode_header = decoder(properties.get("headers.deserializer"))

@@ -18,6 +18,7 @@ from ottla.cli.options import (
     add_integer,
     add_repeated,
     bootstrap_server,
+    word_bytes,
 )
 from ottla.cli.output import visible
 from ottla.cli.property_files import command_settings
@@ -213,9 +214,9 @@ def filters_of(arguments: Namespace) -> list[Filter]:
     """A test for each filter that was given."""
     filters: list[Filter] = []
     if arguments.key is not None:
-        filters.append(lambda record: record.key == arguments.key.encode())
+        filters.append(lambda record: record.key == word_bytes(arguments.key))
     if headers := [_pair("--header", text) for text in arguments.header]:
-        wanted = {(name, value.encode()) for name, value in headers}
+        wanted = {(name, word_bytes(value)) for name, value in headers}
         filters.append(lambda record: wanted <= set(record.headers))
     if paths := [_pair("--where", text) for text in arguments.where]:
         filters.append(

@@ -359,8 +359,8 @@ def first_reachable(servers: Iterable[str], kind: str) -> tuple[str, int]:
             address: Any = name, port  # the types of Python know of text only
             socket.create_connection(address, timeout=CONNECT_TIMEOUT_S).close()
             return host, port
-        except OSError as error:
-            failures.append(f"{server} ({error.strerror or error})")
+        except (OSError, ValueError) as error:  # a name in letters that no host may have
+            failures.append(f"{server} ({getattr(error, 'strerror', None) or error})")
     raise CommandError(f"cannot connect to {kind} at {', '.join(failures)}")
 
 

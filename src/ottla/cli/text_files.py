@@ -15,6 +15,8 @@ def read_text(path: str, kind: str = "") -> str:
     from pathlib import Path  # a start does without
 
     what = f"{kind} {path}".strip()
+    if not path:
+        raise CommandError(f"{kind or 'a file'} has an empty name")
     try:
         with Path(path).open("rb") as file:
             data = file.read(MOST_BYTES + 1)

@@ -9,7 +9,7 @@ from kazoo import exceptions as kazoo_errors
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.four_letter_words import WORDS
-from ottla.cli.options import OptionParser, whole_number
+from ottla.cli.options import OptionParser, whole_number, word_bytes
 from ottla.version import __version__
 
 if TYPE_CHECKING:
@@ -97,12 +97,12 @@ class ZnodeCommands:
             yield from _stat_lines(stat)
 
     def _set(self, arguments: Namespace) -> Iterator[str]:
-        stat = self.client.set(arguments.path, arguments.data.encode(), arguments.v)
+        stat = self.client.set(arguments.path, word_bytes(arguments.data), arguments.v)
         if arguments.s:
             yield from _stat_lines(stat)
 
     def _create(self, arguments: Namespace) -> Iterator[str]:
-        data = (arguments.data or "").encode()
+        data = word_bytes(arguments.data or "")
         path = self.client.create(arguments.path, data, ephemeral=arguments.e, sequence=arguments.s)
         yield f"Created {path}"
 

@@ -83,7 +83,7 @@ class BrokerTls:
         """ConfigError for settings of key stores that cannot take the place of those in use.
 
         The files of another listener, which may wait for something else, are no reason; but they
-        are where nothing is changed: then all that is named is to be read again.
+        are where no setting is changed: then all files have to be read again.
         """
         names = {each.listener_name for each in config.listeners}
         found = {name: config.ssl_of(name) for name in self.listeners if name in names}

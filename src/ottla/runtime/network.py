@@ -140,7 +140,7 @@ def _addresses_of(host: str) -> list[tuple[int, str]]:
     name = host.encode() if host.isascii() else host
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except ValueError as error:  # an empty part of a name with letters beyond ASCII, or a NUL
+    except ValueError as error:  # of letters beyond ASCII: a part is empty or long
         raise OSError(errno.EINVAL, f"{host!r} is no name of a host: {error}") from error
     return list(dict.fromkeys((int(family), str(address[0])) for family, _, _, _, address in found))
 

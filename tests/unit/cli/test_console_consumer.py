@@ -359,6 +359,8 @@ def test_end_can_be_announced_to_system_tests(tool, consumer):
     [
         ((), "exactly one of --topic, --include is needed"),
         (("--topic", "t", "--include", "u"), "exactly one of --topic, --include"),
+        (("--topic", ""), "--topic needs a name, not ''"),
+        (("--include", ""), "--include needs a name, not ''"),
         (("--include", "t", "--partition", 0), "missing required option --topic"),
         (("--topic", "t", "--offset", 1), "--offset needs --partition"),
         (("--topic", "t", "--partition", 0, "--group", "g"), "cannot be used together"),

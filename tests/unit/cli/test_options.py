@@ -25,6 +25,7 @@ from ottla.cli.options import (
     require,
     whole_number,
     with_ports,
+    word_bytes,
 )
 
 NUMBER_TYPES = ("number", "whole_number", "finite_number", "positive_number")
@@ -257,3 +258,11 @@ def test_number_has_the_limits_of_its_option(ottla, words, message):
 
     assert outcome.status == 1
     assert f"{option} takes a {message}, not '{value}'" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("word", "data"), [("caf\xe9", b"caf\xc3\xa9"), ("\udcff\udcfe", b"\xff\xfe"), ("", b"")]
+)
+def test_word_has_the_bytes_that_were_typed(word, data):
+    """Keys of records, and what separates them, may be bytes that are no UTF-8."""
+    assert word_bytes(word) == data

@@ -182,3 +182,14 @@ def test_topic_is_not_created_by_looking(tool, consumer, clients):
 def test_options_that_do_not_fit_are_one_line(tool, consumer, words, line):
     """The option, the rule and the value."""
     assert line in tool("tail", "orders", *words).err
+
+
+@pytest.mark.parametrize("words", [("--key", "\udcff"), ("--header", "kind=\udcff")])
+def test_filters_pick_bytes_that_are_no_text(tool, consumer, words):
+    """A shell hands them on as they are, as in `--key $'\\xff'`."""
+    consumer.add(ZERO, 5000, b"it", key=b"\xff", headers=[("kind", b"\xff")])
+    consumer.add(ZERO, 6000, b"other", key=b"\xfe")
+
+    (line,) = tool("tail", "orders", "--format", "json", *words).lines
+
+    assert json.loads(line)["value"] == "it"

@@ -204,3 +204,10 @@ def test_choice_of_pythonioencoding_is_kept(monkeypatch):
     terminal.out.flush()
 
     assert buffer.getvalue() == b"?\n"
+
+
+@pytest.mark.parametrize("host", ["\xe4..b", "\xe4" * 70, "\udcff"])
+def test_server_whose_name_no_host_has_is_one_that_cannot_be_reached(host):
+    """Another one of the list may be."""
+    with pytest.raises(CommandError, match="cannot connect to a broker at "):
+        check_reachable(f"{host}:9092")

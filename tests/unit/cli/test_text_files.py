@@ -124,3 +124,9 @@ def test_commands_name_a_file_that_is_no_json(tool, admin, tmp_path, words, cont
     assert len(outcome.err.splitlines()) == 1
     assert f"{path} is not JSON: " in outcome.err
     assert "--log-level DEBUG" not in outcome.err
+
+
+def test_empty_name_is_no_folder():
+    """`--command-config "$FILE"` gives one where the variable is not set."""
+    with pytest.raises(CommandError, match=r"^the property file has an empty name$"):
+        load_properties("")
