@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from argparse import ArgumentTypeError
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -221,6 +222,7 @@ def _add_entity(parser: ArgumentParser) -> None:
         "--entity-name",
         metavar="NAME",
         dest="entity_names",
+        type=named,
         action="append",
         default=[],
         help="The name of the topic, group, subscription, user or client, the id of the broker, or "
@@ -240,7 +242,14 @@ def _add_entity(parser: ArgumentParser) -> None:
         else:
             name = "ID" if kind in ("brokers", "broker-loggers") else "NAME"
             text = f"Short for --entity-type {kind} --entity-name {name}."
-            parser.add_argument(option, metavar=name, help=text)
+            parser.add_argument(option, metavar=name, type=named, help=text)
+
+
+def named(text: str) -> str:
+    """The name that an option's value is; an empty one would be that of a default, for all."""
+    if not text:
+        raise ArgumentTypeError("needs a name, not ''; a default has an option of its own")
+    return text
 
 
 def entity_parts(arguments: Namespace) -> dict[str, str | None]:

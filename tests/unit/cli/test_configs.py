@@ -396,3 +396,22 @@ def test_broker_that_is_not_there_is_refused_at_once(tool, admin, kind, words):
 
     assert outcome.status == 1
     assert "there are no brokers 7" in outcome.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--user", ""),
+        ("--client", ""),
+        ("--ip", ""),
+        ("--broker", ""),
+        ("--entity-type", "users", "--entity-name", ""),
+        ("--entity-type", "brokers", "--entity-name", ""),
+    ],
+)
+def test_empty_name_is_not_the_default_of_all(tool, admin, words):
+    """A script whose variable is not set gives one: it would change the quotas of everybody."""
+    outcome = tool("configs", "--alter", *words, "--add-config", "producer_byte_rate=1")
+
+    assert outcome.status == 1
+    assert f"{words[-2]} needs a name, not ''" in outcome.err
