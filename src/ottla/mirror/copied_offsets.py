@@ -9,6 +9,7 @@ Kafka's mirror reads the offset and passes over the rest.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple, Self
 
@@ -19,6 +20,8 @@ from ottla.mirror.offset_sync import CONNECTOR
 from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime.clock import Clock
 from ottla.structs import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 READ_MS: Final = 500
 READ_LIMIT_MS: Final = 60_000
@@ -70,9 +73,11 @@ def partition_of(key: bytes | None, source: str) -> TopicPartition | None:
         connector, place = json.loads(key or b"")
         if connector != CONNECTOR or place["cluster"] != source:
             return None
-        return TopicPartition(place["topic"], place["partition"])
-    except (ValueError, KeyError, TypeError):
+        topic, number = place["topic"], place["partition"]
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
+    is_place = isinstance(topic, str) and isinstance(number, int)
+    return TopicPartition(topic, number) if is_place else None
 
 
 class LatestRecordsReader:
@@ -126,16 +131,26 @@ class LatestRecordsReader:
 def read_offsets(
     cluster: MirrorCluster, topic: str, source: str, clock: Clock
 ) -> dict[TopicPartition, CopiedTo]:
-    """How far all partitions of the cluster `source` were copied."""
+    """How far all partitions of the cluster `source` were copied.
+
+    What is no such offset is passed over: others may write to the topic.
+    """
     reader = LatestRecordsReader(cluster, topic, clock, isolation_level="read_committed")
     try:
         found: dict[TopicPartition, CopiedTo] = {}
         for record in reader.read_to_end():
             partition = partition_of(record.key, source)
-            copied = CopiedTo.of(record.value)
-            if partition is not None and copied is not None:
+            if partition is None:
+                continue
+            try:
+                copied = CopiedTo.of(record.value)
+            except (ValueError, RecursionError) as error:
+                place = record.topic, record.partition, record.offset
+                logger.warning("%s-%d, record %d: is no offset: %s", *place, error)
+                continue
+            if copied is not None:
                 found[partition] = copied
-            elif partition is not None:
+            else:
                 found.pop(partition, None)
         return found
     finally:
