@@ -39,17 +39,26 @@ class DecisionLog:
         head = self._committed(self._sink_id)
         if head is None:
             return None
-        text = head.metadata
-        count = int(text.partition(":")[0])
-        pieces = [text.partition(":")[2]]
-        for number in range(1, count):
+        try:
+            return self._decision(head)
+        except (ValueError, TypeError, zlib.error) as error:
+            raise ValueError(
+                f"group {self._sink_id}: its offset is the newest batch of a sink of Spark, and "
+                f"was set by somebody else ({error}): delete the group, and start with a new "
+                "checkpoint from the offsets that are wanted"
+            ) from None
+
+    def _decision(self, head: OffsetAndMetadata) -> BatchDecision:
+        """The decision that begins with this offset; an error of any kind if it is none."""
+        first, _, text = head.metadata.partition(":")
+        for number in range(1, int(first)):
             piece = self._committed(self._group(number))
             if piece is None or piece.offset != head.offset:
                 raise ValueError(
                     f"group {self._group(number)} does not go on group {self._sink_id}"
                 )
-            pieces.append(piece.metadata.partition(":")[2])
-        return BatchDecision(head.offset - 1, transactions_of("".join(pieces)))
+            text += piece.metadata.partition(":")[2]
+        return BatchDecision(head.offset - 1, transactions_of(text))
 
     def record(self, producer: Producer, decision: BatchDecision, topic: str) -> None:
         """Make a decision; every `newest` after this returns finds it. `topic` may be any topic."""
