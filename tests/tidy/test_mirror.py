@@ -110,11 +110,6 @@ ELSEWHERE = (
         "config/jaas config/sasl_client_config",
     ),
     Elsewhere(
-        "tests/unit/mirror/test_mirror.py",
-        "the parts of a flow are tested by what it copies between two brokers",
-        "mirror/copied_offsets",
-    ),
-    Elsewhere(
         "tests/unit/controller/test_controller.py",
         "the parts of the controller are tested by what it makes of events",
         "controller/controller_context controller/controller_core controller/orders_to_brokers "
