@@ -36,7 +36,6 @@ from ottla.log.log_truncation import (
     truncate_to,
 )
 from ottla.log.offset_checkpoint import OffsetCheckpoint
-from ottla.log.producer_state_manager import EXPIRED_AT_ONCE
 from ottla.log.recovery import load_log, sync_recovered
 from ottla.log.segment_files import remove_later
 from ottla.protocol.topic_name import validate_topic_name
@@ -610,8 +609,7 @@ class LogManager:
         for log in list(self._logs.values()):
             state = log.producer_state_manager
             seen += 1 + len(state.producers)
-            while state.remove_expired(now_ms) == EXPIRED_AT_ONCE:
-                yield
+            yield from state.remove_expired(now_ms)
             if seen >= PRODUCERS_IN_A_SLICE:
                 seen = 0
                 yield

@@ -53,12 +53,14 @@ from ottla.record.control_record import end_of_transaction
 from ottla.record.record import TRANSACTIONAL_FLAG
 from ottla.record.record_batch import RecordBatch
 from ottla.runtime import Disk
+from ottla.runtime.scheduler import Work
 from ottla.structs import NO_OFFSET, NO_SEQUENCE, TopicPartition, Value
 
 logger = logging.getLogger(__name__)
 
 
-EXPIRED_AT_ONCE = 5_000
+PRODUCERS_IN_A_SLICE = 10_000
+EXPIRY_COST = 400  # of one that is forgotten, as of so many that are looked at: snapshots follow
 
 
 class Verification(Value):
@@ -324,33 +326,38 @@ class ProducerStateManager:
         stable = batch.last_offset + 1 if unstable is None else unstable
         return AbortedTxn(batch.producer_id, first_offset, batch.last_offset, stable)
 
-    def remove_expired(self, now_ms: int) -> int:
+    def remove_expired(self, now_ms: int) -> Work[int]:
         """Forget producers that have not written for long and have no open transaction.
 
         That is since an earlier look, by a clock that never jumps: the retries of a producer that
-        was forgotten would be stored twice. Returns how many they are: EXPIRED_AT_ONCE where there
-        may be more.
+        was forgotten would be stored twice. Returns how many they are, after a pause now and then:
+        a partition may have been written to by a million.
         """
-        expired: list[int] = []
-        for producer_id, state in self.producers.items():
+        count = cost = 0
+        for producer_id in list(self.producers):
+            state = self.producers.get(producer_id)
+            if state is None:
+                continue
             if state.seen_ms == NOT_YET:
                 state.seen_ms = now_ms
             elif (
                 now_ms - state.seen_ms >= self.expiration_ms
                 and state.current_txn_first_offset == NO_OFFSET
             ):
-                expired.append(producer_id)
-        del expired[EXPIRED_AT_ONCE:]
-        for producer_id in expired:
-            del self.producers[producer_id]
-            self._note(producer_id)
-            self.verifications.pop(producer_id, None)
+                count, cost = count + 1, cost + EXPIRY_COST
+                del self.producers[producer_id]
+                self._note(producer_id)
+                self.verifications.pop(producer_id, None)
+            cost += 1
+            if cost >= PRODUCERS_IN_A_SLICE:
+                cost = 0
+                yield
         for producer_id, asked in list(self.verifications.items()):
             if asked.noticed_ms is None:
                 asked.noticed_ms = now_ms
             elif now_ms - asked.noticed_ms >= self.expiration_ms:
                 del self.verifications[producer_id]
-        return len(expired)
+        return count
 
     def _note(self, producer_id: int) -> None:
         """A producer changes now, as snapshots will have it."""

@@ -14,6 +14,7 @@ from ottla.log.producer_state_manager import NO_SEQUENCE, ProducerStateManager
 from ottla.log.transaction_index import AbortedTxn
 from ottla.record.batch_builder import build_batch
 from ottla.record.record_batch import RecordBatch
+from ottla.runtime.scheduler import at_once
 from ottla.testing import MemoryDisk
 
 MAX_SEQUENCE = 2**31 - 1
@@ -268,10 +269,10 @@ def test_question_that_no_batch_followed_is_forgotten():
     """Its producer is not known, and cannot expire with what it has written."""
     manager = new_manager()
     manager.begin_verification(7, 0, 0)
-    manager.remove_expired(NOW_MS)
-    manager.remove_expired(NOW_MS + DAY_MS - 1)
+    at_once(manager.remove_expired(NOW_MS))
+    at_once(manager.remove_expired(NOW_MS + DAY_MS - 1))
     assert 7 in manager.verifications
-    manager.remove_expired(NOW_MS + DAY_MS)
+    at_once(manager.remove_expired(NOW_MS + DAY_MS))
 
     assert 7 not in manager.verifications
 
@@ -370,12 +371,12 @@ def test_idle_producers_expire_unless_a_transaction_is_open():
     manager = new_manager()
     append(manager, 0)
 
-    assert [manager.remove_expired(ms) for ms in (0, DAY_MS - 1)] == [0, 0]
+    assert [at_once(manager.remove_expired(ms)) for ms in (0, DAY_MS - 1)] == [0, 0]
     append(manager, 1)
-    assert [manager.remove_expired(ms) for ms in (DAY_MS, 2 * DAY_MS - 1)] == [0, 0]
-    assert manager.remove_expired(2 * DAY_MS) == 1
+    assert [at_once(manager.remove_expired(ms)) for ms in (DAY_MS, 2 * DAY_MS - 1)] == [0, 0]
+    assert at_once(manager.remove_expired(2 * DAY_MS)) == 1
     manager.replay(batch(0, base_offset=10, is_transactional=True))
-    assert [manager.remove_expired(days * DAY_MS) for days in (2, 4)] == [0, 0]
+    assert [at_once(manager.remove_expired(days * DAY_MS)) for days in (2, 4)] == [0, 0]
 
 
 @pytest.mark.parametrize("timestamp_ms", [-1, 0, NOW_MS - 2 * DAY_MS, NOW_MS + 2 * DAY_MS])
@@ -385,10 +386,10 @@ def test_producer_expires_by_the_brokers_clock(timestamp_ms):
     sent = batch(0, timestamp_ms=timestamp_ms)
     manager.append(sent, 100, timestamp_ms)
 
-    assert manager.remove_expired(NOW_MS) == 0
-    assert manager.remove_expired(NOW_MS + DAY_MS - 1) == 0
+    assert at_once(manager.remove_expired(NOW_MS)) == 0
+    assert at_once(manager.remove_expired(NOW_MS + DAY_MS - 1)) == 0
     assert manager.check(sent) is not None
-    assert manager.remove_expired(NOW_MS + DAY_MS) == 1
+    assert at_once(manager.remove_expired(NOW_MS + DAY_MS)) == 1
 
 
 def test_loaded_producer_counts_as_seen_when_it_was_loaded():
@@ -396,9 +397,9 @@ def test_loaded_producer_counts_as_seen_when_it_was_loaded():
     manager = new_manager()
     manager.replay(batch(0, base_offset=10, timestamp_ms=5))
 
-    assert manager.remove_expired(NOW_MS) == 0
-    assert manager.remove_expired(NOW_MS + DAY_MS - 1) == 0
-    assert manager.remove_expired(NOW_MS + DAY_MS) == 1
+    assert at_once(manager.remove_expired(NOW_MS)) == 0
+    assert at_once(manager.remove_expired(NOW_MS + DAY_MS - 1)) == 0
+    assert at_once(manager.remove_expired(NOW_MS + DAY_MS)) == 1
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -450,13 +451,13 @@ def test_marker_is_a_sign_of_life_of_its_producer():
     """The time of the transaction's end counts, and tools are told of it."""
     manager = new_manager()
     manager.replay(batch(0, base_offset=10, is_transactional=True, timestamp_ms=1_000))
-    manager.remove_expired(NOW_MS)
+    at_once(manager.remove_expired(NOW_MS))
     manager.replay(marker(1, 11))
 
     assert manager.producers[7].last_timestamp_ms == NOW_MS
-    assert manager.remove_expired(NOW_MS + DAY_MS) == 0
-    assert manager.remove_expired(NOW_MS + 2 * DAY_MS - 1) == 0
-    assert manager.remove_expired(NOW_MS + 2 * DAY_MS) == 1
+    assert at_once(manager.remove_expired(NOW_MS + DAY_MS)) == 0
+    assert at_once(manager.remove_expired(NOW_MS + 2 * DAY_MS - 1)) == 0
+    assert at_once(manager.remove_expired(NOW_MS + 2 * DAY_MS)) == 1
 
 
 def test_damaged_snapshot_is_dropped_for_an_older_one():
@@ -595,17 +596,39 @@ def test_answer_of_the_coordinator_is_used_up():
 
     manager = new_manager()
     append(manager, 0)
-    manager.remove_expired(NOW_MS)
-    manager.remove_expired(NOW_MS + DAY_MS - 1)
+    at_once(manager.remove_expired(NOW_MS))
+    at_once(manager.remove_expired(NOW_MS + DAY_MS - 1))
     manager.begin_verification(7, 0, 1)
-    assert manager.remove_expired(NOW_MS + DAY_MS) == 1
+    assert at_once(manager.remove_expired(NOW_MS + DAY_MS)) == 1
     assert manager.verifications == {}
+
+
+def test_expiry_pauses_among_many_producers(monkeypatch, core_source):
+    """One that writes meanwhile stays, and one that is gone is no trouble."""
+    monkeypatch.setattr(producer_state_manager, "PRODUCERS_IN_A_SLICE", 2)
+    manager = new_manager()
+
+    def write(producer_id: int, sequence: int) -> None:
+        data = new_batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+        manager.append(RecordBatch(data), 100 + producer_id + sequence, NOW_MS)
+
+    for producer_id in range(1, 7):
+        write(producer_id, 0)
+    at_once(manager.remove_expired(0))
+    work = manager.remove_expired(DAY_MS)
+    next(work)
+    assert list(manager.producers) == [2, 3, 4, 5, 6]
+    write(4, 1)
+    del manager.producers[5]
+
+    assert at_once(work) == 4
+    assert list(manager.producers) == [4]
 
 
 def test_snapshots_of_many_producers_follow_each_change(monkeypatch, core_source):
     """Batches, the ends of transactions, expiry; also of those that another snapshot had."""
     monkeypatch.setattr(producer_state_manager, "MANY_PRODUCERS", 2)
-    monkeypatch.setattr(producer_state_manager, "EXPIRED_AT_ONCE", 2)
+    monkeypatch.setattr(producer_state_manager, "PRODUCERS_IN_A_SLICE", 2)
     monkeypatch.setattr(producer_snapshot, "CHANGED_AT_ONCE", 2)
     disk = MemoryDisk()
     manager = new_manager(disk)
@@ -627,7 +650,7 @@ def test_snapshots_of_many_producers_follow_each_change(monkeypatch, core_source
     check(200)
     manager.replay(marker(1, 211))
     check(300)
-    assert [manager.remove_expired(ms) for ms in (0, DAY_MS, DAY_MS)] == [0, 2, 2]
+    assert [at_once(manager.remove_expired(ms)) for ms in (0, DAY_MS, DAY_MS)] == [0, 6, 0]
     check(400)
     write(1)
     check(500)
