@@ -19,7 +19,6 @@ long as the files are in their folder and uncompressed.
 
 from __future__ import annotations
 
-import glob
 import json
 import logging
 import os
@@ -35,7 +34,13 @@ from ottla.config.config_type import LONG
 from ottla.config.java_regex import is_java_pattern, java_pattern
 from ottla.config.rule import Rule, at_least, not_empty
 from ottla.connect.connector import Place, SourceConnector
-from ottla.connect.connectors.log_listing import COMPRESSED, LogListing, log_name, readable
+from ottla.connect.connectors.log_listing import (
+    COMPRESSED,
+    LogListing,
+    log_name,
+    paths_of,
+    readable,
+)
 from ottla.connect.data import STRING as STRING_SCHEMA
 from ottla.connect.data import Header, SourceRecord, shown
 from ottla.errors import ConfigError
@@ -188,7 +193,7 @@ class LogFolderSource(SourceConnector):
 
     def _find_files(self) -> None:
         wanted: dict[tuple[int, int], Sighting] = {}
-        paths = glob.glob(self.settings.path, recursive=True)
+        paths = set(paths_of(self.settings.path))
         for path in sorted(paths, key=lambda path: (os.path.islink(path), path)):
             seen = self._sighting(path)
             if seen is not None:

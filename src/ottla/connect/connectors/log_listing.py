@@ -1,4 +1,4 @@
-"""The files of a folder at one look, found by their numbers and by the names of logs.
+"""The files that there are: those of a pattern, and those of a folder by the names of logs.
 
 A folder may have thousands of logs: it is listed once for all of them, and each finds its own
 without a look at the others.
@@ -6,6 +6,7 @@ without a look at the others.
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from bisect import bisect_left
@@ -17,6 +18,7 @@ DATE: Final = r"[.\-_](?:\d{4}-\d\d-\d\d|\d{6,})(?:[.\-_T]\d+)*"
 ROTATED: Final = re.compile(rf"(?:\.\d+|{DATE}|\.old|\.bak|\.prev|~)$")
 DATED: Final = re.compile(rf"{DATE}(?=\.[A-Za-z]+$)")
 BEHIND_NAMES: Final = (".", "-", "_", "~")
+ANY_FOLDERS: Final = "**"
 
 
 class LogListing:
@@ -52,6 +54,33 @@ class LogListing:
                 return
             if name == log or name[len(log) :].startswith(BEHIND_NAMES):
                 yield name
+
+
+def paths_of(pattern: str) -> Iterator[str]:
+    """The paths of a pattern, as those of `glob`; but `**` enters each folder once.
+
+    Links may lead up to their own folder: two of them are more ways than can ever be gone.
+    """
+    parts = pattern.split("/")
+    if ANY_FOLDERS not in parts:
+        yield from glob.glob(pattern)
+        return
+    place = parts.index(ANY_FOLDERS)
+    rest = "/".join(parts[place + 1 :] or ["*"])
+    waiting = sorted(glob.glob("/".join([*parts[:place], ""])), reverse=True) if place else [""]
+    entered = set()
+    while waiting:
+        folder = waiting.pop()
+        try:
+            state = os.stat(folder or ".")
+            names = os.listdir(folder or ".")
+        except OSError:
+            continue  # it is no folder, or gone, or cannot be read
+        if (state.st_dev, state.st_ino) not in entered:
+            entered.add((state.st_dev, state.st_ino))
+            yield from paths_of(os.path.join(glob.escape(folder), rest))
+            inner = (os.path.join(folder, name) for name in names if not name.startswith("."))
+            waiting += sorted(filter(os.path.isdir, inner), reverse=True)
 
 
 def readable(path: str) -> str:

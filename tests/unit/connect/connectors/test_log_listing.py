@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from itertools import product
 
@@ -9,7 +10,7 @@ import pytest
 from contexts import LoneContext
 
 from ottla.connect.connectors.log_folder import LogFolderSource, RotatedLog
-from ottla.connect.connectors.log_listing import COMPRESSED, LogListing, log_name
+from ottla.connect.connectors.log_listing import COMPRESSED, LogListing, log_name, paths_of
 
 BASES = ("app", "app.log", "app-err.log", "application.log", "a", "caf\udce9.log")
 MORE = ("", ".1", ".12", "-20200203", ".old", "~", ".1.gz", ".gz", "-x.log", "2", ".2020-01-01.log")
@@ -86,3 +87,38 @@ def test_a_copy_that_is_younger_than_the_listing_is_found(tmp_path, monkeypatch)
     found += [record.value for _ in range(4) for record in source.poll()]
     assert found == ["3", "4"]
     source.stop()
+
+
+PATTERNS = (
+    *("*.log", "*/*.log", "a/*.log", "nowhere/*", "**", "**/*.log", "a/**", "a/**/*.log"),
+    *("*/**/x.log", "**/b/*.log", "**/b/**/*.log", "a/**/b/**", "**/.h/*", "**.log", "a/**b/*.log"),
+    *("**/", "./**/*.log", "a/../**/x.log", "**/[[]z]/*"),
+)
+
+
+@pytest.mark.parametrize("is_absolute", [False, True])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_files_of_a_pattern_are_those_of_glob(tmp_path, monkeypatch, pattern, is_absolute):
+    """By the same paths, where no link leads to a folder."""
+    for folder in ("", "a", "a/b", "a/b/c", "a/b/b", "d", ".h", "a/.h", "[z]"):
+        (tmp_path / folder).mkdir(exist_ok=True, parents=True)
+        for name in ("x.log", "y.log", ".hidden.log", "z"):
+            (tmp_path / folder / name).touch()
+    monkeypatch.chdir(tmp_path)
+    pattern = f"{glob.escape(str(tmp_path))}/{pattern}" if is_absolute else pattern
+    expected = {path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)}
+
+    assert {path for path in paths_of(pattern) if os.path.isfile(path)} == expected
+
+
+def test_a_folder_is_entered_once_whatever_links_lead_to_it(tmp_path):
+    """Two links to their own folder are 2**40 ways for glob."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "x.log").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    for name, leads in (("here", "."), ("again", "."), ("a/up", ".."), ("a/b/top", "../..")):
+        (tmp_path / name).symlink_to(leads)
+    found = [path for path in paths_of(f"{tmp_path}/**/*.log") if path.endswith(".log")]
+
+    assert found == [str(tmp_path / "a" / "b" / "x.log")]
+    assert len(list(paths_of(f"{tmp_path}/**/a/**/*.log"))) > 0
