@@ -66,6 +66,7 @@ OTHERS = {
     "runtime/java": "the program of Spark and ZooKeeper",
     "runtime/log_levels": "levels of loggers, which operators change",
     "runtime/own_folder": "temporary folders of commands",
+    "runtime/own_thread": "a thread for one call that may hang",
     "runtime/portable_pollers": "the pollers of systems without epoll",
     "runtime/regular_file": "files that settings name, read whole, for keys and for connectors",
     "runtime/served_sockets": "a broker on the loop of another program",

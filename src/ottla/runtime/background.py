@@ -10,8 +10,8 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
 logger = logging.getLogger(__name__)
@@ -41,15 +41,22 @@ class Background(Protocol):
 
 
 class ThreadBackground:
-    """A bounded number of named worker threads, started when the first job comes."""
+    """A bounded number of named worker threads, each started when there is a job for it.
 
-    __slots__ = ("_executor", "_idle", "_loop", "_under_way")
+    They are no executor of Python's: those take no job once a program's main thread has ended,
+    while its other threads may still use their clients.
+    """
+
+    __slots__ = ("_idle", "_is_closed", "_jobs", "_loop", "_threads", "_under_way", "_worker_count")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, worker_count: int) -> None:
         self._loop = loop
-        self._executor = ThreadPoolExecutor(worker_count, thread_name_prefix="ottla-background")
+        self._worker_count = worker_count
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
         self._under_way = 0
         self._idle: asyncio.Future[None] | None = None
+        self._is_closed = False
 
     def submit(
         self,
@@ -65,8 +72,14 @@ class ThreadBackground:
             else:
                 self._post(partial(self._finish, result, on_done))
 
-        self._executor.submit(work)
+        if self._is_closed:
+            raise RuntimeError("no job is taken after the close")
         self._under_way += 1
+        self._jobs.put(work)
+        if len(self._threads) < min(self._worker_count, self._under_way):
+            name = f"ottla-background_{len(self._threads)}"
+            self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
+            self._threads[-1].start()
 
     async def run(self, job: Callable[[], T]) -> T:
         future: asyncio.Future[T] = self._loop.create_future()
@@ -91,11 +104,18 @@ class ThreadBackground:
 
     async def close(self) -> None:
         """Take no more jobs, and wait until those under way are done and called back."""
-        self._executor.shutdown(wait=False)
+        self._is_closed = True
         if self._under_way:
             self._idle = self._loop.create_future()
             await self._idle
-        self._executor.shutdown()  # the threads have nothing left to do, and end at once
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()  # it has nothing left to do, and ends at once
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
 
     def _post(self, callback: Callable[[], object]) -> None:
         try:

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 from ottla.errors import KafkaTimeoutError
+from ottla.runtime.own_thread import run_in_thread
 from ottla.runtime.runtime import real_runtime
 
 __all__ = [
@@ -45,26 +46,6 @@ LONGEST_WAIT_MS: Final = 100 * 365 * 24 * 3600 * 1000
 TURNS_TO_CLOSE = 3
 """Transports that were closed do so in the turns of the loop after."""
 logger = logging.getLogger(__name__)
-
-
-def run_in_thread(work: Callable[[], T], name: str) -> Future[T]:
-    """Run `work` in a daemon thread of its own, for calls that may hang; the future has its end.
-
-    A caller that stops waiting leaves the thread behind: nothing can end it.
-    """
-    future: Future[T] = Future()
-    future.set_running_or_notify_cancel()  # from now on it cannot be cancelled
-
-    def run() -> None:
-        try:
-            result = work()
-        except BaseException as error:  # the outcome belongs to the caller that waits for it
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future
 
 
 def stack_of(thread_id: int) -> str:

@@ -7,9 +7,12 @@ import contextlib
 import errno
 import socket
 import ssl
+from asyncio import wrap_future
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, TypeVar
 
+from ottla.runtime.own_thread import run_in_thread
 from ottla.structs import NamedTuple
 
 USE_SYSTEM_DEFAULT = -1
@@ -107,9 +110,14 @@ class SocketNetwork:
         options: StreamOptions = DEFAULT_OPTIONS,
     ) -> tuple[asyncio.BaseTransport, P]:
         goodbye_s = None if options.tls is None else TLS_GOODBYE_S
+        name = None if options.tls is None else host
         try:
             transport, protocol = await self._loop.create_connection(
-                protocol_factory, host, port, ssl=options.tls, ssl_shutdown_timeout=goodbye_s
+                protocol_factory,
+                sock=await self._connected(host, port),
+                ssl=options.tls,
+                server_hostname=name,
+                ssl_shutdown_timeout=goodbye_s,
             )
         except (ValueError, OverflowError) as error:  # a peer has named it: "" with TLS, port 70000
             if isinstance(error, OSError):
@@ -122,6 +130,35 @@ class SocketNetwork:
                 self._secure.append((transport, endpoint))
             set_buffer_sizes(endpoint, options.send_buffer_bytes, options.receive_buffer_bytes)
         return transport, protocol
+
+    async def _connected(self, host: str, port: int) -> socket.socket:
+        """A socket that is connected to one of the addresses of a host.
+
+        They are looked up in a thread of their own: the loop has an executor for it, which takes
+        no job once the main thread of a program has ended.
+        """
+        if not host or "\0" in host:
+            raise ValueError(f"{host!r} is no name of a host")
+        look_up = partial(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
+        is_address = host.replace(".", "").isdecimal() or ":" in host
+        found = (
+            look_up() if is_address else await wrap_future(run_in_thread(look_up, "ottla-names"))
+        )
+        refusal: OSError | None = None
+        for family, kind, protocol, _, place in found:
+            endpoint = socket.socket(family, kind, protocol)
+            try:
+                endpoint.setblocking(False)
+                await self._loop.sock_connect(endpoint, (place[0], port, *place[2:]))
+            except OSError as error:
+                endpoint.close()
+                refusal = error
+            except BaseException:
+                endpoint.close()
+                raise
+            else:
+                return endpoint
+        raise refusal or OSError(errno.EINVAL, f"{host!r} has no address")
 
 
 def set_buffer_sizes(endpoint: socket.socket, send_bytes: int, receive_bytes: int) -> None:

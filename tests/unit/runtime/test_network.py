@@ -106,3 +106,24 @@ def test_name_that_no_host_has_is_refused_as_an_address(network: SocketNetwork, 
         network.listen(host, 0, backlog=5)
 
     assert refused.value.strerror
+
+
+def test_name_is_asked_of_the_system_and_each_of_its_addresses_is_tried(
+    network: SocketNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one that takes the connection is enough."""
+    with network.listen("127.0.0.1", 0, backlog=5)[0] as listener:
+        port = listener.getsockname()[1]
+        found = [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0))
+            for host in ("127.0.0.2", "127.0.0.1")
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *given, **named: found)
+        transport, _ = network._loop.run_until_complete(
+            network.connect(asyncio.Protocol, "some.name", port)
+        )
+        assert transport.get_extra_info("peername") == ("127.0.0.1", port)
+        transport.abort()
+        found.pop()
+        with pytest.raises(OSError, match=r"refused|Connect call failed"):
+            network._loop.run_until_complete(network.connect(asyncio.Protocol, "some.name", port))
