@@ -22,7 +22,7 @@ from ottla.cli.options import (
     only_with,
 )
 from ottla.cli.output import one_line
-from ottla.cli.property_files import command_settings, load_properties
+from ottla.cli.property_files import command_settings, settings_in
 from ottla.cli.scram_users import (
     alter_scram,
     describe_scram,
@@ -307,7 +307,7 @@ class Changes(NamedTuple):
     @classmethod
     def of(cls, arguments: Namespace) -> Changes:
 
-        added = load_properties(arguments.add_config_file) if arguments.add_config_file else {}
+        added = settings_in(arguments.add_config_file)
         added |= parse_added(arguments.add_config or "")
         deleted = [key.strip() for key in (arguments.delete_config or "").split(",") if key.strip()]
         if not added and not deleted:

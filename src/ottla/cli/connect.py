@@ -27,7 +27,7 @@ from ottla.cli.options import (
     single_word,
 )
 from ottla.cli.output import one_line
-from ottla.cli.property_files import load_properties
+from ottla.cli.property_files import load_properties, settings_in
 from ottla.cli.terminal import Terminal, check_reachable, interruptible
 from ottla.cli.text_files import read_text
 from ottla.clients.connect_rest import ConnectRefusedError, ConnectRest, offsets_of, status_of
@@ -68,7 +68,7 @@ class ConnectStandaloneCommand(Command):
         )
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-        properties = load_properties(arguments.worker) if arguments.worker else {}
+        properties = settings_in(arguments.worker)
         connectors = [read_connector(file) for file in arguments.connectors]
         if "bootstrap.servers" in properties:
             check_reachable(properties["bootstrap.servers"], properties)
@@ -243,7 +243,7 @@ def _properties(arguments: Namespace) -> dict[str, str]:
 
 
 def _worker_properties(arguments: Namespace, name: str) -> dict[str, str]:
-    given = load_properties(arguments.worker_config) if arguments.worker_config else {}
+    given = settings_in(arguments.worker_config)
     return {
         "bootstrap.servers": bootstrap_server(arguments),
         "key.converter": "JsonConverter",

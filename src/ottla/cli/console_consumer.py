@@ -23,7 +23,7 @@ from ottla.cli.options import (
     topic_pattern,
 )
 from ottla.cli.output import MessageFormatter, formatter
-from ottla.cli.property_files import load_properties
+from ottla.cli.property_files import settings_in
 from ottla.config.whole_number import number_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import INTERNAL_TOPICS, TopicPartition
@@ -208,7 +208,7 @@ def formatter_properties(arguments: Namespace) -> dict[str, str]:
 def consumer_settings(arguments: Namespace) -> dict[str, str]:
     """The consumer's settings; without a group nothing is committed."""
     named = arguments.consumer_config
-    from_file = {} if named is None else load_properties(named)
+    from_file = settings_in(named)
     extra = key_values(arguments.consumer_property)
     settings = from_file | extra
     settings.pop("key.deserializer", None)

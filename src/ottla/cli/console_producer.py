@@ -22,7 +22,7 @@ from ottla.cli.options import (
     key_values,
     require,
 )
-from ottla.cli.property_files import load_properties
+from ottla.cli.property_files import settings_in
 from ottla.cli.table import JSON, TEXT
 from ottla.errors import ErrorCode, KafkaError
 
@@ -244,7 +244,7 @@ def share_read(source: BinaryIO) -> float | None:
 def producer_settings(arguments: Namespace) -> dict[str, str]:
     """The producer's settings: the file, then --producer-property, then options of their own."""
     named = arguments.producer_config
-    settings = {} if named is None else load_properties(named)
+    settings = settings_in(named)
     settings |= key_values(arguments.producer_property)
     settings.pop("key.serializer", None)
     settings.pop("value.serializer", None)

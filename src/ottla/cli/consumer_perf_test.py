@@ -19,7 +19,7 @@ from ottla.cli.options import (
     require,
 )
 from ottla.cli.producer_perf_test import MIB, POLL_MS, PRINT_METRICS_HELP, REPORT_MS, print_metrics
-from ottla.cli.property_files import load_properties
+from ottla.cli.property_files import settings_in
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -189,7 +189,7 @@ class ConsumerPerfTestCommand(Command):
         number = int.from_bytes(os.urandom(4), "big") % 100_000
         return {
             "client.id": "perf-consumer-client",
-            **(load_properties(file) if file else {}),
+            **settings_in(file),
             "group.id": arguments.group or f"perf-consumer-{number}",
             "receive.buffer.bytes": str(arguments.socket_buffer_size),
             "max.partition.fetch.bytes": str(arguments.fetch_size),

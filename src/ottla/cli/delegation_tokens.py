@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from binascii import Error as Base64Error
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -232,7 +231,7 @@ def decoded(hmac: str) -> bytes:
     """The HMAC that an option has in base64."""
     try:
         return b64decode(hmac, validate=True)
-    except Base64Error:
+    except ValueError:  # of base64, or of text beyond ASCII
         raise UsageError("--hmac takes the HMAC that --create has shown, in base64") from None
 
 

@@ -14,7 +14,7 @@ from ottla.cli.producer_perf_test import (
     percentile,
     text_payloads,
 )
-from ottla.cli.property_files import load_properties
+from ottla.cli.property_files import settings_in
 from ottla.cli.terminal import Terminal, with_port
 from ottla.clients.admin.missing_topics import create_missing_topics
 from ottla.config.whole_number import number_of
@@ -56,7 +56,7 @@ class EndToEndLatencyCommand(Command):
             raise UsageError("Latency testing requires synchronous acknowledgement: 1 or all")
         servers = ",".join(map(with_port, arguments.broker_list.split(",")))
         file = arguments.properties_file
-        settings = load_properties(file) if file else {}
+        settings = settings_in(file)
         _create_if_missing(arguments.topic, servers, settings, terminal)
         for_producer = {"linger.ms": "0", "acks": arguments.producer_acks}
         for_consumer = {"enable.auto.commit": "false", "fetch.max.wait.ms": "0"}

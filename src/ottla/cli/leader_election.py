@@ -17,7 +17,7 @@ from ottla.cli.options import (
     require,
 )
 from ottla.cli.partition_files import read_partitions
-from ottla.cli.property_files import load_properties
+from ottla.cli.property_files import settings_in
 from ottla.cli.zookeeper_election import start_preferred_election
 from ottla.errors import ErrorCode
 from ottla.structs import ElectionType, NamedTuple, TopicPartition
@@ -147,7 +147,7 @@ def add_admin_config(parser: ArgumentParser) -> None:
 
 def admin_settings(arguments: Namespace) -> dict[str, str]:
     """The settings of the file that --admin.config names; none without it."""
-    return {} if arguments.admin_config is None else load_properties(arguments.admin_config)
+    return settings_in(arguments.admin_config)
 
 
 def elect(

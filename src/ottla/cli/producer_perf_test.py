@@ -22,7 +22,7 @@ from ottla.cli.options import (
     one_of,
     require,
 )
-from ottla.cli.property_files import load_properties
+from ottla.cli.property_files import settings_in
 from ottla.cli.terminal import Terminal, with_port
 from ottla.cli.text_files import read_text
 from ottla.clients.client_metrics import metric_lines
@@ -258,7 +258,7 @@ class ProducerPerfTestCommand(Command):
     def _settings(self, arguments: Namespace) -> dict[str, str]:
         file = vars(arguments)["producer.config"]
         settings = {"client.id": "perf-producer-client"}
-        settings |= load_properties(file) if file else {}
+        settings |= settings_in(file)
         settings |= key_values(arguments.producer_props)
         if arguments.transactional_id:
             settings["transactional.id"] = arguments.transactional_id

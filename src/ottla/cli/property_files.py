@@ -25,9 +25,17 @@ def load_properties(path: str) -> dict[str, str]:
         raise CommandError(f"{error}{hint(path)}") from error
 
 
+def settings_in(path: str | None) -> dict[str, str]:
+    """The settings in the file of an option, and none without the option.
+
+    An empty name is that of no file: a script whose variable is not set asks for no defaults.
+    """
+    return {} if path is None else load_properties(path)
+
+
 def command_settings(arguments: Namespace) -> dict[str, str]:
     """The settings of the file that --command-config names; none without it."""
-    return {} if arguments.command_config is None else load_properties(arguments.command_config)
+    return settings_in(arguments.command_config)
 
 
 def add_zookeeper_security(parser: ArgumentParser) -> None:
@@ -42,8 +50,7 @@ def add_zookeeper_security(parser: ArgumentParser) -> None:
 
 def zookeeper_settings(connect: str, arguments: Namespace) -> dict[str, str]:
     """The settings of a registry in ZooKeeper, for a command with these options."""
-    named = arguments.zk_tls_config_file
-    settings = load_properties(named) if named else {}
+    settings = settings_in(arguments.zk_tls_config_file)
     of_zookeeper = {name: text for name, text in settings.items() if name.startswith("zookeeper.")}
     return of_zookeeper | {"zookeeper.connect": connect}
 
@@ -61,10 +68,10 @@ def add_overrides(parser: ArgumentParser, help_text: str) -> None:
 
 def server_settings(arguments: Namespace) -> dict[str, str]:
     """The property file's settings with the overrides on top."""
-    if arguments.file and arguments.config:
+    if None not in (arguments.file, arguments.config):
         raise UsageError("the property file is given twice, by place and with --config")
-    path = arguments.config or arguments.file
-    return (load_properties(path) if path else {}) | overrides(arguments)
+    path = arguments.file if arguments.config is None else arguments.config
+    return settings_in(path) | overrides(arguments)
 
 
 def overrides(arguments: Namespace) -> dict[str, str]:

@@ -147,7 +147,7 @@ def check(arguments: Namespace) -> None:
 
 def read_password(arguments: Namespace, terminal: Terminal) -> str:
     """The password: from a file, typed without being shown, or a line of standard input."""
-    if arguments.password_file:
+    if arguments.password_file is not None:
         text = read_text(arguments.password_file, "the password file").partition("\n")[0]
         password = text.removesuffix("\r")
     elif terminal.can_ask:

@@ -17,7 +17,7 @@ from ottla.cli.options import (
     require,
 )
 from ottla.cli.producer_perf_test import Throttle
-from ottla.cli.property_files import load_properties
+from ottla.cli.property_files import settings_in
 from ottla.cli.terminal import Terminal, interruptible
 from ottla.errors import KafkaError
 from ottla.structs import TopicPartition
@@ -93,7 +93,7 @@ class VerifiableProducerCommand(Command):
         require(arguments, "--topic")
         file = vars(arguments)["producer.config"]
         settings = {"acks": arguments.acks, "retries": "0", "enable.idempotence": "false"}
-        settings |= load_properties(file) if file else {}
+        settings |= settings_in(file)
         events, is_over = Events(terminal), threading.Event()
         begun_ms = terminal.now_ms()
         with interruptible(is_over):
@@ -251,7 +251,7 @@ class VerifiableConsumerCommand(Command):
 
     def _settings(self, arguments: Namespace) -> dict[str, str]:
         file = vars(arguments)["consumer.config"]
-        settings = load_properties(file) if file else {}
+        settings = settings_in(file)
         settings |= {
             "group.id": arguments.group_id,
             "group.protocol": arguments.group_protocol,

@@ -159,3 +159,12 @@ def test_options_that_do_not_fit_are_refused(ottla, tokens, words, said):
 def test_token_of_a_far_future_is_shown(years):
     """`delegation.token.max.lifetime.ms` may be as large as a long."""
     assert date(years * 31_556_952_000).startswith("+")
+
+
+@pytest.mark.parametrize("hmac", ["\u0663", "\udcff", "!", "AAA"])
+def test_hmac_that_is_no_base64_is_refused_in_words(ottla, tokens, hmac):
+    """Also one of letters beyond ASCII."""
+    outcome = ottla("delegation-tokens", "--renew", "--hmac", hmac)
+
+    assert outcome.status == 1
+    assert "--hmac takes the HMAC that --create has shown, in base64" in outcome.err

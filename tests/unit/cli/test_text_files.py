@@ -130,3 +130,28 @@ def test_empty_name_is_no_folder():
     """`--command-config "$FILE"` gives one where the variable is not set."""
     with pytest.raises(CommandError, match=r"^the property file has an empty name$"):
         load_properties("")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("broker", ""),
+        ("broker", "--config", ""),
+        ("connect-standalone", ""),
+        ("topics", "--list", "--command-config", ""),
+        ("console-producer", "--topic", "t", "--producer.config", ""),
+        ("console-consumer", "--topic", "t", "--consumer.config", ""),
+        ("consumer-perf-test", "--topic", "t", "--messages", "1", "--consumer.config", ""),
+        ("verifiable-producer", "--topic", "t", "--producer.config", ""),
+        ("configs", "--alter", "--topic", "t", "--add-config", "a=b", "--add-config-file", ""),
+        ("users", "add", "alice", "--password-file", ""),
+    ],
+    ids=" ".join,
+)
+def test_empty_name_of_a_file_asks_for_no_defaults(ottla, clients, words):
+    """A server without a login, or a client, is not what a script means whose variable is empty."""
+    outcome = ottla(*words)
+
+    assert outcome.status == 1
+    assert " file has an empty name" in outcome.err
+    assert clients.asked == []
