@@ -415,9 +415,12 @@ class AclTable:
         self._decided.clear()
 
     def add(self, bindings: Iterable[AclBinding]) -> None:
-        """Add ACLs, one by one."""
+        """Add ACLs; those of a pattern, of which there may be thousands, at a time."""
+        added: dict[ResourcePattern, set[AccessControlEntry]] = {}
         for pattern, entry in bindings:
-            self.put(pattern, self.entries(pattern) | {entry})
+            added.setdefault(pattern, set()).add(entry)
+        for pattern, entries in added.items():
+            self.put(pattern, self.entries(pattern) | entries)
 
     def _put(
         self,

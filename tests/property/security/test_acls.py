@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import pytest
 from breadth import examples
+from counted_calls import calls
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -163,3 +164,17 @@ words = st.text("ab\uffff", max_size=5)
 def test_name_begins_with_one_of_many_prefixes(prefixes, name):
     """As if each were looked at."""
     assert starts_with_any(prefixes)(name) is any(map(name.startswith, prefixes))
+
+
+def test_many_acls_of_a_pattern_cost_as_much_as_each_of_them():
+    """A topic of all teams may have thousands: tools and pages make a table of them."""
+
+    def cost(count: int) -> int:
+        entries = [
+            AccessControlEntry(f"User:{n}", "*", AclOperation.READ, AclPermissionType.ALLOW)
+            for n in range(count)
+        ]
+        table = AclTable()
+        return calls(lambda: table.add(AclBinding(PATTERNS[0], entry) for entry in entries))
+
+    assert cost(2_000) < 3 * cost(1_000)
