@@ -142,7 +142,7 @@ class ReassignPartitionsCommand(Command):
                 elif action == "--verify":
                     verify(admin, wanted, dirs, terminal, keep_throttle=keep)
                 else:
-                    cancel(admin, wanted, terminal, keep_throttle=keep)
+                    cancel(admin, wanted, dirs, terminal, keep_throttle=keep)
         return 0
 
 
@@ -274,8 +274,8 @@ def verify(
     for replica, status in statuses.items():
         terminal.print(f"Reassignment of replica {replica} {status}")
     is_done = IN_PROGRESS not in statuses.values() and not under_way
-    if is_done and not keep_throttle and ReassignmentThrottle(admin).remove(topics_of(wanted)):
-        terminal.print("Throttle was removed.")
+    if is_done and not keep_throttle:
+        remove_throttle(admin, wanted, terminal)
 
 
 def list_under_way(admin: Admin, terminal: Terminal) -> None:
@@ -294,17 +294,40 @@ def list_under_way(admin: Admin, terminal: Terminal) -> None:
         terminal.print(line)
 
 
-def cancel(admin: Admin, wanted: Assignment, terminal: Terminal, *, keep_throttle: bool) -> None:
-    """Cancel those of the reassignments that are under way."""
+def cancel(
+    admin: Admin, wanted: Assignment, dirs: TargetDirs, terminal: Terminal, *, keep_throttle: bool
+) -> None:
+    """Cancel those of the reassignments, and of the moves to directories, that are under way."""
     active = [each for each in sorted(admin.list_partition_reassignments()) if each in wanted]
     if active:
         admin.alter_partition_reassignments(dict.fromkeys(active))
         names = ",".join(map(str, active))
         terminal.print(f"Successfully cancelled partition reassignments for: {names}")
-    else:
+    moving = ReplicaDirs(admin).cancel(dirs) if dirs else []
+    if moving:
+        terminal.print(f"Successfully cancelled log directory moves for: {','.join(moving)}")
+    if not active and not moving:
         terminal.print("None of the specified partition moves are active.")
-    if not keep_throttle and ReassignmentThrottle(admin).remove(topics_of(wanted)):
+    if not keep_throttle:
+        remove_throttle(admin, wanted, terminal)
+
+
+def remove_throttle(admin: Admin, wanted: Assignment, terminal: Terminal) -> None:
+    """Remove the throttle, and name the brokers of the plan that are away and keep theirs.
+
+    The settings of a broker are changed by that broker alone.
+    """
+    if ReassignmentThrottle(admin).remove(topics_of(wanted)):
         terminal.print("Throttle was removed.")
+    existing = admin.list_topics()
+    current = current_assignment(admin, [each for each in topics_of(wanted) if each in existing])
+    brokers = {broker for plan in (wanted, current) for each in plan.values() for broker in each}
+    away = brokers - {node.id for node in admin.describe_cluster().nodes}
+    if away:
+        terminal.note(
+            f"Brokers {_ids(sorted(away))} do not answer: they keep a throttle of theirs. Verify "
+            "again once they are back."
+        )
 
 
 def current_assignment(admin: Admin, topics: Iterable[str]) -> Assignment:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import CommandError
@@ -40,16 +40,19 @@ class ReplicaDirs:
                 raise CommandError(f"{replica} cannot move to {targets[replica]}: {error}")
         return sorted(str(replica) for replica, error in outcomes.items() if error is None)
 
+    def cancel(self, replicas: Iterable[Replica]) -> list[str]:
+        """Have those of the replicas that move stay where they are; returns their names."""
+        wanted = set(replicas)
+        described = self._described(wanted)
+        moving = _places(described, wanted, are_future=True)
+        here = _places(described, wanted, are_future=False)
+        targets = {each: here[each] for each in moving if each in here}
+        return self.move(targets) if targets else []
+
     def current(self, replicas: Iterable[Replica]) -> dict[Replica, str]:
         """The directories that replicas are in now, of those that can be found."""
         wanted = set(replicas)
-        return {
-            (partition, broker): path
-            for broker, log_dirs in self._described(wanted).items()
-            for path, log_dir in log_dirs.items()
-            for partition, replica in log_dir.replicas.items()
-            if not replica.is_future and (partition, broker) in wanted
-        }
+        return _places(self._described(wanted), wanted, are_future=False)
 
     def statuses(self, wanted: TargetDirs) -> dict[str, str]:
         """The state of each replica's move, by the name of the replica."""
@@ -63,6 +66,19 @@ class ReplicaDirs:
         alive = {node.id for node in self.admin.describe_cluster().nodes}
         brokers = {broker for _, broker in replicas} & alive
         return self.admin.describe_log_dirs(sorted(brokers)) if brokers else {}
+
+
+def _places(
+    described: Mapping[int, LogDirs], wanted: Collection[Replica], *, are_future: bool
+) -> dict[Replica, str]:
+    """The directories of replicas, or those to which they move."""
+    return {
+        (partition, broker): path
+        for broker, log_dirs in described.items()
+        for path, log_dir in log_dirs.items()
+        for partition, replica in log_dir.replicas.items()
+        if replica.is_future is are_future and (partition, broker) in wanted
+    }
 
 
 IN_PROGRESS = "is still in progress"
