@@ -313,9 +313,7 @@ class Partition:
         return self.is_leader and known.has_open_txn(producer_id, producer_epoch)
 
     def active_producers(self) -> list[ProducerStateEntry]:
-        """The state of each producer that has written here, if this broker leads."""
-        if not self.is_leader:
-            raise self._not_leader()
+        """The state of each producer that has written here; a follower has it as well."""
         return list(self.log.producer_state_manager.producers.values())
 
     def delete_records(self, offset: int) -> int:

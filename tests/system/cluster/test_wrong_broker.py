@@ -86,6 +86,10 @@ def fetch(topic="", topic_id=None, leader_epoch=-1):
     return FetchRequest(max_bytes=1, topics=[named])
 
 
+def producers(topic):
+    return DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
+
+
 REQUESTS = {
     "DeleteRecords": lambda topic: (
         DeleteRecordsRequest(
@@ -118,14 +122,12 @@ REQUESTS = {
         ),
         0,
     ),
-    "DescribeProducers": lambda topic: (
-        DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])]),
-        0,
-    ),
+    "DescribeProducers": lambda topic: (producers(topic), 0),
     "Fetch": lambda topic: (fetch(topic), 4),
     "Produce": lambda topic: (produce(topic), 3),
 }
 """A request about partition 0 of a topic, and its version."""
+SERVED_BY_FOLLOWERS = {"DescribeProducers": ErrorCode.NONE}
 
 
 def error_of(broker, topic, name):
@@ -155,7 +157,7 @@ def test_broker_that_does_not_lead_says_so_where_the_topic_exists(cluster, topic
 
     assert errors == {
         LEADER: ErrorCode.NONE,
-        FOLLOWER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        FOLLOWER: SERVED_BY_FOLLOWERS.get(name, ErrorCode.NOT_LEADER_OR_FOLLOWER),
         OTHER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     }
     unknown = error_of(cluster.brokers[OTHER], "no-such-topic", name)

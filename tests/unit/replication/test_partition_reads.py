@@ -265,7 +265,6 @@ def test_fetch_from_before_a_followers_newest_registration_counts_as_nothing(wor
 @pytest.mark.parametrize(
     "question",
     [
-        lambda here: here.active_producers(),
         lambda here: here.delete_records(0),
         lambda here: here.low_watermark,
         lambda here: here.check_leader_epoch(NO_EPOCH),
@@ -277,6 +276,20 @@ def test_question_to_the_leader_is_refused_by_a_follower(world, question):
 
     assert error_of(lambda: question(partition(world, 2))) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert partition(world, 2).begin_verification(7, 0, 0) is None
+
+
+def test_follower_describes_its_own_producers(world):
+    """An administrator asks each replica for the transactions that it has open (KIP-664)."""
+    abort_a_transaction(world)
+
+    of_leader, of_follower = (
+        [
+            (each.producer_id, each.last_sequence)
+            for each in partition(world, id_).active_producers()
+        ]
+        for id_ in (1, 2)
+    )
+    assert of_leader == of_follower == [(7, 1)]
 
 
 def test_fetch_of_a_follower_tells_what_it_changes(world):
