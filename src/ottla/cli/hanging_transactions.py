@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ottla.cli.command_error import CommandError
 from ottla.cli.table import show_columns
 from ottla.clients.admin.transactions import OpenTransaction
 from ottla.errors import ErrorCode, KafkaError
-from ottla.structs import TopicPartition
+from ottla.structs import TRANSACTIONS_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -86,6 +87,7 @@ def unknown_to_coordinators(
     """The open transactions that no coordinator knows."""
     if not candidates:
         return []
+    require_coordinators(admin)
     ids = {each.producer.producer_id for each in candidates}
     names = {
         listing.producer_id: listing.transactional_id
@@ -97,6 +99,22 @@ def unknown_to_coordinators(
         if producer_id in names
     }
     return [each for each in candidates if not each.is_of(described.get(each.producer.producer_id))]
+
+
+def require_coordinators(admin: Admin) -> None:
+    """CommandError where some transactional ids have no coordinator: what is theirs seems to hang.
+
+    Who believed that would abort transactions that are committed later.
+    """
+    if TRANSACTIONS_TOPIC not in admin.list_topics():
+        return
+    described = admin.describe_topics([TRANSACTIONS_TOPIC])[TRANSACTIONS_TOPIC]
+    leaderless = [str(each.partition) for each in described.partitions if each.leader < 0]
+    if leaderless:
+        raise CommandError(
+            f"partitions {', '.join(leaderless)} of {TRANSACTIONS_TOPIC} have no leader: it is not "
+            "known which of the open transactions are theirs"
+        )
 
 
 def _description(admin: Admin, name: str) -> TransactionDescription | None:

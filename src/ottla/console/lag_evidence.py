@@ -11,11 +11,11 @@ from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from ottla.clients.admin.descriptions import TransactionFilter
 from ottla.clients.admin.transactions import OpenTransaction
 from ottla.clients.partition_reader import RangeFetcher, UnreadRange
 from ottla.config.client_config import ConsumerConfig
 from ottla.console.lag_causes import HoldingTransaction, WaitingRecord
+from ottla.console.transaction_owners import owners_of
 from ottla.errors import KafkaError
 from ottla.record.memory_records import batches
 from ottla.structs import IsolationLevel, TopicPartition, replace
@@ -209,20 +209,13 @@ async def _holder(cluster: ConsoleCluster, partition: TopicPartition) -> Holding
     if not open_ones:
         return None
     first = min(open_ones, key=lambda each: each.transaction_start_offset or 0)
+    opened = OpenTransaction(partition, first)
     try:
-        name = await _transactional_id(cluster, OpenTransaction(partition, first))
+        owners = await owners_of(cluster, [opened])
     except KafkaError:
         return None
+    if owners.doubt(opened):
+        return None
     start = first.transaction_start_offset or 0
+    name = owners.of(opened)
     return HoldingTransaction(start, first.producer_id, name, first.last_timestamp_ms)
-
-
-async def _transactional_id(cluster: ConsoleCluster, found: OpenTransaction) -> str | None:
-    """The id under which a coordinator knows the transaction; None if none does: it hangs."""
-    wanted = TransactionFilter(producer_ids=[found.producer.producer_id])
-    names = [each.transactional_id for each in await cluster.transactions.list_transactions(wanted)]
-    described = await cluster.transactions.describe_transactions(names)
-    for name, known in described.items():
-        if not isinstance(known, KafkaError) and found.is_of(known):
-            return name
-    return None

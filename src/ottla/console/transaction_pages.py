@@ -16,14 +16,16 @@ from ottla.console.group_look import offset_of, result_of
 from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, Data, Visit, whole_number
 from ottla.console.refusals import Refused
 from ottla.console.row_window import WINDOW, RowWindow
+from ottla.console.transaction_owners import owners_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import IsolationLevel, NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from ottla.clients.admin.transactions import ProducerDescription, TransactionListing
     from ottla.console.console_cluster import ConsoleCluster
+    from ottla.console.transaction_owners import TransactionOwners
 
 MOST_PARTITIONS: Final = 5_000
 LARGEST_PARTITION: Final = (1 << 31) - 1
@@ -136,11 +138,9 @@ async def open_lines(
         for producer in producers
         if producer.transaction_start_offset is not None
     ]
-    ids = {each.producer.producer_id for each in opened}
-    names = {each.producer_id: each.transactional_id for each in listed if each.producer_id in ids}
-    described = await cluster.transactions.describe_transactions(list(names.values()))
+    owners = await owners_of(cluster, opened, listed)
     now_ms = cluster.runtime.clock.now_ms()
-    lines = [open_line(each, names, described, held[each.partition], now_ms) for each in opened]
+    lines = [open_line(each, owners, held[each.partition], now_ms) for each in opened]
     unknown = sorted(str(each) for each, what in found.items() if isinstance(what, KafkaError))
     return sorted(lines, key=lambda each: (not each.is_hanging, -each.silent_ms)), unknown
 
@@ -161,18 +161,10 @@ async def held_back(cluster: ConsoleCluster) -> dict[TopicPartition, int]:
     }
 
 
-def open_line(
-    found: OpenTransaction,
-    names: Mapping[int, str],
-    described: Mapping[str, TransactionDescription | KafkaError],
-    end: int,
-    now_ms: int,
-) -> OpenLine:
+def open_line(found: OpenTransaction, owners: TransactionOwners, end: int, now_ms: int) -> OpenLine:
     """An open transaction with the id under which a coordinator knows it, if one does."""
     partition, producer = found
-    name = names.get(producer.producer_id)
-    known = None if name is None else described.get(name)
-    is_known = found.is_of(known if isinstance(known, TransactionDescription) else None)
+    name = owners.of(found)
     silent_ms = max(0, now_ms - producer.last_timestamp_ms)
     start = producer.transaction_start_offset or 0
     return OpenLine(
@@ -182,10 +174,10 @@ def open_line(
         producer.producer_id,
         producer.producer_epoch,
         producer.coordinator_epoch,
-        name if is_known else None,
+        name,
         silent_ms,
-        not is_known and silent_ms > HANGS_AFTER_MS,
-        terminate_command(name) if is_known and name else abort_command(partition, start),
+        name is None and not owners.doubt(found) and silent_ms > HANGS_AFTER_MS,
+        abort_command(partition, start) if name is None else terminate_command(name),
     )
 
 
@@ -210,18 +202,15 @@ async def abort(visit: Visit) -> ChangeOutcome:
     producer = _producer_at(result_of(found, partition), start)
     if producer is None:
         raise Refused(f"No open transaction begins at offset {start} of {partition}.")
-    listed = await visit.cluster.transactions.list_transactions(
-        TransactionFilter(producer_ids=[producer.producer_id])
-    )
-    names = [each.transactional_id for each in listed]
-    for known in (await visit.cluster.transactions.describe_transactions(names)).values():
-        if isinstance(known, KafkaError):
-            raise known
-        if OpenTransaction(partition, producer).is_of(known):
-            raise Refused(
-                f"The transaction at offset {start} of {partition} is known to its coordinator, "
-                "which ends it: terminate its transactional id instead."
-            )
+    opened = OpenTransaction(partition, producer)
+    owners = await owners_of(visit.cluster, [opened])
+    if owners.of(opened) is not None:
+        raise Refused(
+            f"The transaction at offset {start} of {partition} is known to its coordinator, "
+            "which ends it: terminate its transactional id instead."
+        )
+    if doubt := owners.doubt(opened):
+        raise Refused(f"The transaction at offset {start} of {partition} may not hang: {doubt}.")
     hanging = HangingTransaction(
         partition, producer.producer_id, producer.producer_epoch, producer.coordinator_epoch
     )

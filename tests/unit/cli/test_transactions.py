@@ -7,8 +7,9 @@ import json
 import pytest
 from transaction_cluster import TransactionCluster
 
+from ottla.clients.admin.descriptions import TopicDescription, TopicPartitionInfo
 from ottla.clients.admin.transactions import HangingTransaction
-from ottla.structs import TopicPartition
+from ottla.structs import TRANSACTIONS_TOPIC, TopicPartition
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
@@ -214,6 +215,21 @@ def test_transaction_hangs_when_its_coordinator_does_not_have_it(transactions, c
 
     outcome = transactions("find-hanging", "--topic", "t")
     assert found(outcome) == [("t-0", str(n), str(n * 10), "16") for n in (2, 3, 4)]
+
+
+def test_without_a_coordinator_nothing_is_said_to_hang(transactions, cluster, monkeypatch):
+    """Its ids are listed by no broker: who aborts their transactions loses what they commit."""
+    cluster.add_producer(T0, 1, 10, minutes=16)
+    cluster.producers[TopicPartition(TRANSACTIONS_TOPIC, 4)] = []
+    infos = [TopicPartitionInfo(4, -1, 0, (0,), ())]
+    away = {TRANSACTIONS_TOPIC: TopicDescription(TRANSACTIONS_TOPIC, partitions=infos)}
+    described = cluster.describe_topics(["t"]) | away
+    monkeypatch.setattr(cluster, "describe_topics", lambda names: {n: described[n] for n in names})
+
+    outcome = transactions("find-hanging", "--topic", "t")
+
+    assert (outcome.status, outcome.out) == (1, "")
+    assert "partitions 4 of __transaction_state have no leader" in outcome.err
 
 
 def test_what_may_still_end_by_itself_is_not_shown(transactions, cluster):

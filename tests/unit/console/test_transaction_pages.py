@@ -107,6 +107,27 @@ def test_transaction_that_its_coordinator_has_lost_hangs_and_is_aborted(lost, mo
     assert stable(lost) > 7
 
 
+def test_transaction_whose_coordinator_does_not_answer_does_not_hang(opened, monkeypatch):
+    """It cannot be aborted as one that hangs."""
+    monkeypatch.setattr(transaction_pages, "HANGS_AFTER_MS", -1)
+    form = {"topic": "ledger", "partition": "0", "start_offset": "5"}
+
+    async def refuse(_: object, names: list[str]) -> dict[str, KafkaError]:
+        return {each: KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "not now") for each in names}
+
+    monkeypatch.setattr(TransactionAdmin, "describe_transactions", refuse)
+
+    async def walk(visitor: Visitor) -> None:
+        (line,) = (await visitor.get("/transactions.json")).json["open"]
+        assert (line["is_hanging"], line["transactional_id"]) == (False, None)
+        answer = await visitor.post("/transactions/abort", **form)
+        assert answer.status == 400
+        assert "may not hang: its coordinator does not describe it: not now" in answer.text
+
+    visit(opened.servers, walk)
+    assert stable(opened) == 5
+
+
 def test_transaction_of_a_coordinator_is_not_aborted_behind_its_back(opened):
     """Its id is to be terminated; and a read-only console ends none."""
     form = {"topic": "ledger", "partition": "0", "start_offset": "5"}
