@@ -293,8 +293,8 @@ ELSEWHERE = (
     ),
     Elsewhere(
         "tests/system/cluster/test_moving_partitions.py",
-        "elections and reassignments need several brokers",
-        "cli/leader_election cli/reassign_partitions cli/replica_dirs",
+        "elections and moves need several brokers",
+        "cli/leader_election cli/replica_dirs",
     ),
     Elsewhere(
         "tests/unit/cli/test_acls.py",
