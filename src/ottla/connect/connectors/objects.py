@@ -36,6 +36,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from errno import ENAMETOOLONG
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -391,6 +392,11 @@ class FilesSink(SinkConnector):
         try:
             self._store(folder, name, data)
         except Exception as error:  # each storage has its own
+            if getattr(error, "errno", None) == ENAMETOOLONG:
+                raise ConfigError(
+                    f"url={self.settings.url}: must take names as long as {name}, as object stores "
+                    "do; this file system does not"
+                ) from error
             raise TryAgainError(f"{folder}/{name}: cannot be written: {error!r}") from error
 
     def _store(self, folder: str, name: str, data: bytes) -> None:

@@ -99,6 +99,19 @@ def test_files_are_named_after_their_records(folder):
     assert not rewound
 
 
+@pytest.mark.parametrize("length", [180, 249])
+def test_topic_whose_name_a_disk_cannot_hold_ends_the_task(folder, length):
+    """It was tried again for ever: a file's name has offsets beside those 249 letters."""
+    sink, _ = started(folder, **{"records.per.file": "1"})
+    given = record(0).replace(topic="t" * length, original_topic="t" * length)
+    if length < 190:
+        sink.put([given])
+        assert len(files(folder)) == 1
+        return
+    with pytest.raises(ConfigError, match="must take names as long as"):
+        sink.put([given])
+
+
 def test_restart_goes_on_behind_the_last_file(folder):
     """Whatever the group has committed."""
     sink, _ = started(folder)
