@@ -84,19 +84,26 @@ class FileStreamSource(SourceConnector):
     def records(self, offset: dict[str, Any] | None) -> Iterator[SourceRecord | SourceBatch | None]:
         """Lines, and None wherever the file ends at present, or a batch of them."""
         position = _position_of(offset) if self.settings.file is not None else 0
-        rest = b""
+        rest: list[bytes] = []  # blocks of a line, which are put together once, at its end
+        size = 0
         while True:
-            block = self._read(position + len(rest))
+            block = self._read(position + size)
             if block is None:  # it is another file now: nobody ends the last line of the one before
                 if rest:
-                    yield from self._records_of([rest], position)
-                position, rest = 0, b""
+                    yield from self._records_of([b"".join(rest)], position)
+                position, rest, size = 0, [], 0
                 continue
             if not block:
                 yield None
                 continue
-            lines = (rest + block).splitlines(keepends=True)
-            rest = b"" if _is_whole(lines[-1]) else lines.pop()
+            may_end = b"\n" in block or b"\r" in block or (rest and rest[-1].endswith(b"\r"))
+            rest.append(block)
+            size += len(block)
+            if not may_end:
+                continue
+            lines = b"".join(rest).splitlines(keepends=True)
+            rest = [] if _is_whole(lines[-1]) else [lines.pop()]
+            size = sum(map(len, rest))
             most = self.settings.batch_size
             for start in range(0, len(lines), most):
                 some = lines[start : start + most]

@@ -97,6 +97,35 @@ def test_offset_is_in_bytes(tmp_path, source):
     assert lines(source(path, first.source_offset["position"]).poll()) == ["kůň"]
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 64])
+def test_lines_are_the_same_in_blocks_of_any_size(tmp_path, source, monkeypatch, size):
+    """Ends may fall on both sides of one."""
+    monkeypatch.setattr(files, "BLOCK_BYTES", size)
+    content = b"one\r\ntwo\rthree\n\r\r\nfour and more\n\n\rfive\r\n"
+    path = tmp_path / "test.txt"
+    path.write_bytes(content)
+    reader = source(path)
+    found = [record for _ in content for record in reader.poll()]
+
+    assert lines(found) == content.decode().splitlines()
+    assert found[-1].source_offset == {"position": len(content)}
+
+
+def test_a_line_of_many_blocks_is_put_together_once(tmp_path, source, monkeypatch):
+    """A line of 200 MB took minutes: all of it was copied for each block."""
+    monkeypatch.setattr(files, "BLOCK_BYTES", 10)
+    looks = []
+    is_whole = files._is_whole
+    monkeypatch.setattr(files, "_is_whole", lambda line: looks.append(line) or is_whole(line))
+    path = tmp_path / "test.txt"
+    path.write_bytes(b"x" * 9_995 + b"\nend\n")
+    reader = source(path)
+    found = [record for _ in range(5) for record in reader.poll()]
+
+    assert [len(line) for line in lines(found)] == [9_995, 3]
+    assert len(looks) < 5
+
+
 def test_missing_file_is_waited_for(tmp_path, source):
     """It may be created later."""
     path = tmp_path / "later.txt"
