@@ -109,14 +109,14 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
             )
 
     def check_log(self, group: ConsumerGroup) -> None:
-        """COORDINATOR_NOT_AVAILABLE while the log does not take the changes that were made before.
+        """COORDINATOR_NOT_AVAILABLE while the log does not take very many changes of before.
 
         They are tried again. New member ids meanwhile would fill memory, one for each attempt.
         """
-        if not group.writes.is_failing:
+        if not group.writes.are_too_many:
             return
         self._manager.store_records(group, {}, _nothing_waits)
-        if group.writes.is_failing:
+        if group.writes.are_too_many:
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, "The log of the group cannot be written."
             )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from ottla.errors import ErrorCode
 from ottla.record.batch_builder import build_batch
 
+MOST_UNSAVED_BYTES: Final = 1024 * 1024
 Records = dict[bytes, bytes | None]
 OnStored = Callable[[ErrorCode], object]
 Append = Callable[[Mapping[bytes, bytes | None], OnStored], object]
@@ -15,6 +17,10 @@ Append = Callable[[Mapping[bytes, bytes | None], OnStored], object]
 def batch_of(records: Mapping[bytes, bytes | None], now_ms: int) -> bytes:
     """One batch of records by their keys."""
     return build_batch([(now_ms, key, value, ()) for key, value in records.items()])
+
+
+def _size(records: Mapping[bytes, bytes | None]) -> int:
+    return sum(len(key) + len(value or b"") for key, value in records.items())
 
 
 class PendingWrites:
@@ -44,12 +50,16 @@ class PendingWrites:
         return not self.unsaved and not self._batches
 
     @property
-    def is_failing(self) -> bool:
-        """Whether the newest answer of the log was an error, and something still waits for it.
+    def are_too_many(self) -> bool:
+        """Whether MOST_UNSAVED_BYTES wait for a log whose newest answer was an error.
 
-        Each new member would add records that wait, as none of its own can be left out later.
+        Each new member adds records that wait, of which none can be left out later: a write that
+        has failed may be in the log.
         """
-        return self._has_failed and not self.is_idle
+        if not self._has_failed:
+            return False
+        waiting = (self.unsaved, *self._batches.values())
+        return sum(map(_size, waiting)) > MOST_UNSAVED_BYTES
 
     def write(self, records: Records, append: Append, on_stored: OnStored) -> None:
         """Write the records, with those that could not be written before."""

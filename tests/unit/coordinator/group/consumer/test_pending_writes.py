@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.coordinator.group.consumer.pending_writes import PendingWrites
+from ottla.coordinator.group.consumer.pending_writes import MOST_UNSAVED_BYTES, PendingWrites
 from ottla.errors import ErrorCode
 
 NONE, FAILED = ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS
@@ -109,21 +109,20 @@ def test_nothing_of_a_group_that_was_given_up_is_written_later():
     assert writes.unsaved == {b"m": b"1"}
 
 
-def test_writes_fail_until_the_log_takes_one():
-    """Also while the next attempt is under way; not where nothing is left to be written."""
+def test_writes_are_too_many_until_the_log_takes_one():
+    """Also while the next attempt is under way; not where the log has had no trouble."""
     writes, log = PendingWrites(), Log()
-    writes.write({b"k": b"1"}, log.append, lambda error: None)
-    assert not writes.is_failing
+    large = {b"k": b"1" * (MOST_UNSAVED_BYTES + 1)}
+    writes.write(large, log.append, lambda error: None)
+    assert not writes.are_too_many
     log.callbacks[0](FAILED)
-    assert writes.is_failing
+    assert writes.are_too_many
 
     writes.write({}, log.append, lambda error: None)
-    assert writes.is_failing
+    assert writes.are_too_many
     log.callbacks[1](NONE)
-    assert not writes.is_failing
+    assert not writes.are_too_many
 
-    for _ in range(2):
-        writes.write({b"k": b"2"}, log.append, lambda error: None)
-    log.callbacks[3](NONE)
+    writes.write({b"k": b"2"}, log.append, lambda error: None)
     log.callbacks[2](FAILED)
-    assert not writes.is_failing
+    assert not writes.are_too_many
