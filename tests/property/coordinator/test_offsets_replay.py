@@ -7,6 +7,7 @@ writes that are acknowledged late and in any order, refused, or in the log thoug
 from __future__ import annotations
 
 import struct
+from collections import Counter
 
 import pytest
 from breadth import examples
@@ -52,6 +53,7 @@ class OffsetSequences(RuleBasedStateMachine):
         self.next_offset = 0
         # Producers whose marker was not acknowledged, with how their transactions have ended.
         self.unended: dict[int, bool] = {}
+        self.newest_markers: Counter[int] = Counter()
         # The first offset that belongs to the present topic of a name.
         self.born = {"t": 0, "u": 0}
 
@@ -88,8 +90,13 @@ class OffsetSequences(RuleBasedStateMachine):
 
     @rule(producer_id=PRODUCERS, commit=st.booleans())
     def end_transaction(self, producer_id: int, commit: bool) -> None:
-        """The marker is sent until it is acknowledged, as the transaction's coordinator does."""
+        """The marker is sent until it is acknowledged, as the transaction's coordinator does.
+
+        That of an earlier one, which may be acknowledged later, ends nothing that was staged since.
+        """
         commit = self.unended.setdefault(producer_id, commit)
+        self.newest_markers[producer_id] += 1
+        number = self.newest_markers[producer_id]
         header = {"producer_id": producer_id, "producer_epoch": 0}
         key, value = struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, 0)
         marker = build_batch(
@@ -98,7 +105,8 @@ class OffsetSequences(RuleBasedStateMachine):
 
         def on_done(error: ErrorCode, place: int) -> None:
             if not error:
-                self.unended.pop(producer_id, None)
+                if number == self.newest_markers[producer_id]:
+                    self.unended.pop(producer_id, None)
                 manager.end_transaction(0, place, producer_id, commit)
 
         manager = self.manager
