@@ -112,9 +112,12 @@ class LoginCounters:
                 "insert or replace into next_offsets values (?, ?)", reached.items()
             )
 
-    def close(self) -> None:
-        """Read no more; every step has committed, and the counters can still be asked."""
+    def close(self) -> ReaderProgress:
+        """Read no more, and close the database, to which every step has committed."""
         self._reader.close()
+        progress = ReaderProgress(self.next_offsets, self.record_count)
+        self._database.close()
+        return progress
 
 
 SEGMENT: Final = "segment-{:06}.json"
@@ -197,10 +200,11 @@ class SearchIndex:
         for place in sorted(common):
             yield self.documents[place]
 
-    def close(self) -> None:
+    def close(self) -> ReaderProgress:
         """Write the last segment."""
         self.flush()
         self._reader.close()
+        return ReaderProgress(dict(self.next_offsets), self.record_count)
 
     def abandon(self) -> None:
         """End as in a crash: the documents in memory are lost."""
@@ -280,8 +284,10 @@ class LateJoiner:
             self.next_offsets[record.partition] = record.offset + 1
             self.record_count += 1
 
-    def close(self) -> None:
+    def close(self) -> ReaderProgress:
+        """Read no more."""
         self._reader.close()
+        return ReaderProgress(dict(self.next_offsets), self.record_count)
 
 
 Reader = SearchIndex | LoginCounters | LateJoiner
@@ -302,8 +308,7 @@ def run(name: str, servers: str, folder: Path, is_over: Callable[[], bool]) -> N
         if time.monotonic() - told_s >= STATUS_EVERY_S:
             told_s = time.monotonic()
             ReaderProgress(dict(reader.next_offsets), reader.record_count).write(folder)
-    reader.close()
-    ReaderProgress(dict(reader.next_offsets), reader.record_count).write(folder)
+    reader.close().write(folder)
 
 
 def reader_parser(names: Collection[str]) -> argparse.ArgumentParser:
