@@ -33,7 +33,7 @@ IP_QUOTA_TYPES: Final[Mapping[str, ConfigType]] = {CONNECTION_CREATION_RATE: INT
 def parse_limit(key: str, value: object, types: Mapping[str, ConfigType] = QUOTA_TYPES) -> float:
     """The limit that a key is set to; ConfigError for an unknown key or a value below 0.
 
-    Requests have limits as doubles, of which none is the largest long: it is the one above it.
+    Requests have limits as doubles. The largest long is none: the double above it stands for it.
     """
     kind = types.get(key)
     if kind is None:

@@ -261,6 +261,10 @@ def decode_in_slices(
     return message
 
 
+LONGEST_SHOWN: Final = 100
+"""Letters of a text that an error shows."""
+
+
 def refusal(
     cls: type[Message],
     version: int,
@@ -275,6 +279,8 @@ def refusal(
         rule = "it ends too early"
     elif "NoneType" in rule:
         rule = "null where a value is needed"
+    elif isinstance(fault, UnicodeEncodeError):
+        rule = f"{fault.object[:LONGEST_SHOWN]!r} is no text of UTF-8"
     return error(
         ": ".join(filter(None, (f"{cls.__name__} v{version}", field_at_fault(fault), rule)))
     )

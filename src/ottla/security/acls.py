@@ -415,7 +415,7 @@ class AclTable:
         self._decided.clear()
 
     def add(self, bindings: Iterable[AclBinding]) -> None:
-        """Add ACLs; those of a pattern, of which there may be thousands, at a time."""
+        """Add ACLs; those of a pattern, and there may be thousands, all at a time."""
         added: dict[ResourcePattern, set[AccessControlEntry]] = {}
         for pattern, entry in bindings:
             added.setdefault(pattern, set()).add(entry)

@@ -150,7 +150,7 @@ def test_ignorable_value_is_dropped_where_a_version_lacks_it() -> None:
         (ProduceRequest(timeout_ms=HALF), 9, "acks, timeout_ms, topic_data: "),
         (HeartbeatRequest(group_id="x" * 32768), 0, "group_id: "),
         (HeartbeatRequest(group_id="x" * 32768), 4, "group_id: a string of 32768 bytes"),
-        (HeartbeatRequest(group_id="\ud800"), 0, "group_id: 'utf-8' codec"),
+        (HeartbeatRequest(group_id="\ud800"), 0, r"group_id: '\ud800' is no text"),
         (HeartbeatRequest(group_id=BYTES), 0, "group_id: "),
     ],
 )
@@ -313,3 +313,16 @@ def test_text_of_an_error_is_cut_to_fit(version, letter):
     (found,) = decode(CreateTopicsResponse, version, data).topics
 
     assert found.error_message == letter * 1000
+
+
+@pytest.mark.parametrize("name", ["\udcff", "caf\udce9", "\ud800" * 5000])
+def test_text_that_utf_8_does_not_have_is_shown(name):
+    """A shell hands on any bytes as a name; the words of a codec would not say which."""
+    request = HeartbeatRequest(group_id=name, generation_id=1, member_id="m")
+
+    with pytest.raises(LocalProtocolError) as raised:
+        encode(request, 2)
+
+    assert raised.value.message.startswith("HeartbeatRequest v2: group_id: '")
+    assert raised.value.message.endswith("' is no text of UTF-8")
+    assert len(raised.value.message) < 1000
