@@ -468,7 +468,15 @@ class TopicQueues:
     Invariant: `queues` has an entry for each of `partitions`.
     """
 
-    __slots__ = ("available", "partitions", "queues", "sticky", "sticky_bytes", "topic")
+    __slots__ = (
+        "available",
+        "partitions",
+        "queues",
+        "sticky",
+        "sticky_bytes",
+        "sticky_is_over",
+        "topic",
+    )
 
     def __init__(self, topic: str, randrange: Callable[[int], int]) -> None:
         self.topic = topic
@@ -477,6 +485,7 @@ class TopicQueues:
         self.queues: dict[int, PartitionQueue] = {}
         self.sticky = StickyPartition(randrange)
         self.sticky_bytes = 0
+        self.sticky_is_over = True
 
     def update(self, partitions: Sequence[int], available: Sequence[int]) -> None:
         """Take over the partitions of the current metadata."""
@@ -485,10 +494,14 @@ class TopicQueues:
                 self.queues[partition] = PartitionQueue(TopicPartition(self.topic, partition))
         self.partitions = partitions
         self.available = available
+        # A topic that is made again may have fewer; a few small records never fill a batch.
+        if self.sticky.current not in (available or partitions):
+            self.sticky_is_over = True
 
     def sticky_queue(self, size: int, batch_size: int) -> PartitionQueue:
         """The queue for a record of `size` bytes without a key; it moves after a full batch."""
-        if self.sticky.current < 0 or self.sticky_bytes + size > batch_size:
+        if self.sticky_is_over or self.sticky_bytes + size > batch_size:
+            self.sticky_is_over = False  # before it moves: the metadata change in another thread
             self.sticky.move(self.partitions, self.available)
             self.sticky_bytes = 0
         self.sticky_bytes += size

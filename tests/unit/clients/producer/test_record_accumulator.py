@@ -335,6 +335,34 @@ def test_sticky_records_go_where_there_is_a_leader(world, partitions, available,
     assert [queue.topic_partition.partition for queue in queues] == expected
 
 
+@pytest.mark.parametrize(
+    ("partitions", "available", "expected"),
+    [
+        ([0], [0], {0}),
+        ([0, 1], [0, 1], {0, 1}),
+        ([0, 1, 2], [0, 1], {0, 1}),
+        ([0, 1, 2], [], {2}),
+        ([0, 1, 2], [0, 1, 2], {2}),
+    ],
+    ids=["made again with one", "with two", "no leader", "no leaders at all", "as before"],
+)
+def test_sticky_partition_that_is_gone_or_has_no_leader_is_left(
+    world, partitions, available, expected
+):
+    """A few small records fill no batch: they went to a partition that was no more, and failed."""
+    topic = world.accumulator.topic("u")
+    topic.update([2], [2])
+    world.accumulator.append(topic, None, RECORD, SIZE)
+    topic.update(partitions, available)
+    found = {
+        world.accumulator.append(topic, None, RECORD, SIZE)._batch.topic_partition.partition
+        for _ in range(3)
+    }
+
+    assert len(found) == 1
+    assert found <= expected
+
+
 def test_sticky_records_go_elsewhere_after_a_batch(world):
     """One batch's worth of records without a key goes to each partition in turn."""
     partitions = [future._batch.topic_partition.partition for future in world.add(30, None)]
