@@ -206,6 +206,7 @@ class ConsumerGroupMember(Membership):
         self._interval_ms = max(answer.heartbeat_interval_ms, self._config.retry_backoff_ms)
         if answer.assignment is None:
             return
+        has_been_reached = self.target == self.owned
         self.target = frozenset(
             PartitionId(topic.topic_id, partition)
             for topic in answer.assignment.topic_partitions
@@ -214,6 +215,10 @@ class ConsumerGroupMember(Membership):
         if self.target != self.owned:
             self.needs_join = True
             self._on_change()
+        elif not has_been_reached:
+            # The coordinator waits until those that were never owned, as their topic was deleted,
+            # are given up.
+            self._told_owned = None
 
     def _on_error(self, error: KafkaError) -> None:
         self._link.note(error)

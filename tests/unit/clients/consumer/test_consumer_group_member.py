@@ -36,6 +36,7 @@ class Coordinator:
         self.errors: list[object] = []
         self.requests: list[ConsumerGroupHeartbeatRequest] = []
         self.topic_id = None
+        self.others: dict[UUID, list[int]] = {}
         self.interval_ms = INTERVAL_MS
 
     def answer(self, request, version):
@@ -46,9 +47,8 @@ class Coordinator:
                 return HANG_UP
             return ConsumerGroupHeartbeatResponse(error_code=error)
         topics = [
-            ConsumerGroupHeartbeatResponseTopicPartitions(
-                topic_id=self.topic_id, partitions=self.target
-            )
+            ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in [(self.topic_id, self.target), *self.others.items()]
         ]
         return ConsumerGroupHeartbeatResponse(
             member_id=request.member_id,
@@ -117,6 +117,23 @@ def test_member_gives_up_before_it_says_so(world, coordinator, journal):
     assert journal.events == [("assigned", [0, 1]), ("revoked", [0])]
     owned = [r.topic_partitions for r in coordinator.requests if r.topic_partitions]
     assert [topic.partitions for topic in owned[-1]] == [[1]]
+
+
+@pytest.mark.parametrize("others", [{UUID(int=9): [0]}, {UUID(int=9): [0, 1], UUID(int=8): [3]}])
+def test_partitions_that_were_never_owned_are_given_up_all_the_same(world, coordinator, others):
+    """Their topic was deleted before its name was known, and the coordinator waits for that.
+
+    A group whose topic was made again and again stood still for max.poll.interval.ms.
+    """
+    world.poll(2 * INTERVAL_MS)
+    coordinator.others = others
+    world.poll(2 * INTERVAL_MS)
+    coordinator.requests.clear()
+    coordinator.others = {}
+    world.poll(3 * INTERVAL_MS)
+
+    told = [r.topic_partitions for r in coordinator.requests if r.topic_partitions is not None]
+    assert [[topic.partitions for topic in each] for each in told] == [[[0, 1]]]
 
 
 @pytest.mark.parametrize("error", [ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
