@@ -8,12 +8,12 @@ worker's transforms see nothing of them, and are refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from ottla.config.config_def import ConfigTable
 from ottla.config.mirror_config import MirrorConfig, MirrorConnectorConfig
-from ottla.connect.connector import SourceConnector
+from ottla.connect.connector import Place, SourceConnector
 from ottla.connect.data import SourceRecord
 from ottla.errors import ConfigError
 from ottla.mirror.flow import CLIENTS, Flow, MirrorCluster, MirrorPlan, check_flow
@@ -99,6 +99,17 @@ class MirrorConnector(SourceConnector):
         assert self._keeper is not None, "open"
         self._keeper.turn()
         self.context.wait(IDLE_BETWEEN_TURNS_S)
+
+    @classmethod
+    def alter_offsets(
+        cls, settings: ConfigTable, offsets: Sequence[tuple[Place, Place | None]]
+    ) -> bool:
+        """Refuse: nobody would read them."""
+        if offsets:
+            alias = settings.text_of("source.cluster.alias")
+            topic = f"mm2-offsets.{alias}.internal"
+            raise ConfigError(f"the offsets of a mirror are in the topic {topic} at its target")
+        return False
 
     def close(self) -> None:
         """Close the clients."""

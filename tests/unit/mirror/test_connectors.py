@@ -142,3 +142,15 @@ def test_transforms_and_one_cluster_are_refused(two):
         }
     )
     assert "target.cluster.alias" in MirrorSourceConnector.validate(named)
+
+
+@pytest.mark.parametrize("connector", [MirrorSourceConnector, MirrorCheckpointConnector])
+def test_offsets_that_nobody_would_read_are_refused(connector):
+    """They were said to be altered; the flow reads those at its target."""
+    brokers = {f"{end}.cluster.bootstrap.servers": "localhost:1" for end in ("source", "target")}
+    settings = connector.Settings.parse({"source.cluster.alias": "a", **brokers})
+    place = {"cluster": "a", "topic": "pages", "partition": 0}
+    for offset in ({"offset": 5}, None):
+        with pytest.raises(ConfigError, match=r"in the topic mm2-offsets\.a\.internal at"):
+            connector.alter_offsets(settings, [(place, offset)])
+    assert not connector.alter_offsets(settings, [])

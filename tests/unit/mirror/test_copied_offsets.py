@@ -42,7 +42,7 @@ def test_key_of_somebody_else_is_about_no_partition(key):
     "garbage", [b"", b"x", b"\xff", b"{", DEEP], ids=lambda each: repr(each)[:20]
 )
 def test_what_is_no_offset_holds_no_flow_up(ottla_fresh_broker, garbage, caplog):
-    """It is passed over, whoever its key is of; the offset before it counts."""
+    """It is passed over, under any key; the offset before it counts."""
     with Producer(ottla_fresh_broker.bootstrap_servers) as producer:
         for key, value in (
             (key_of("a", PAGES), CopiedTo(29).value()),

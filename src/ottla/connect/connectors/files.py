@@ -278,7 +278,7 @@ class FileStreamSink(SinkConnector):
         return found
 
     def put(self, records: Sequence[SinkRecord]) -> None:
-        """Append the lines. Where the disk is full it goes on in that line, once there is room."""
+        """Append the lines. Where the disk was full it continues in that line, once it is not."""
         path = self.settings.file
         if self._file is None or path is None:
             sys.stdout.write(b"".join(self._lines(records)).decode())

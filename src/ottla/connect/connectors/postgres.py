@@ -214,7 +214,7 @@ class PostgresSource(SourceConnector):
     def poll(self) -> Sequence[SourceRecord]:
         """The next rows of the snapshot, then the next changes; after a wait, if there are none.
 
-        Those that were read when the connection was lost are returned: it goes on behind them.
+        Those that were read when the connection was lost are returned: it continues behind them.
         """
         found: list[SourceRecord] = []
         try:

@@ -910,7 +910,7 @@ def test_handler_that_returns_what_is_not_run_ends_the_work(consumer_of, logs, v
 
 @pytest.mark.parametrize("own", [RuntimeError, SystemExit, KeyboardInterrupt, GeneratorExit])
 def test_errors_that_cannot_say_what_they_are_become_letters(broker, topic, own):
-    """They were no letters, nor called again: their records were held for ever, in silence."""
+    """They were no letters, nor called again: their records were held up, in silence."""
 
     class SpeechlessError(Exception):
         """Raises in place of a text."""

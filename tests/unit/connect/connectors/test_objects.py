@@ -101,7 +101,7 @@ def test_files_are_named_after_their_records(folder):
 
 @pytest.mark.parametrize("length", [180, 249])
 def test_topic_whose_name_a_disk_cannot_hold_ends_the_task(folder, length):
-    """It was tried again for ever: a file's name has offsets beside those 249 letters."""
+    """It was tried again without an end: a file's name has offsets beside those 249 letters."""
     sink, _ = started(folder, **{"records.per.file": "1"})
     given = record(0).replace(topic="t" * length, original_topic="t" * length)
     if length < 190:
