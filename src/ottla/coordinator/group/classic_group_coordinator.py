@@ -32,6 +32,7 @@ from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
 from ottla.coordinator.group.group import Committer
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.group_records import group_batch
+from ottla.coordinator.group.member_answers import SharedStores
 from ottla.coordinator.group.member_metadata import (
     UNKNOWN_MEMBER_ID,
     MemberMetadata,
@@ -83,6 +84,7 @@ class ClassicGroupCoordinator(MemberRequests[ClassicGroup]):
         self._config = config
         self._manager = manager
         self._rebalancer = rebalancer
+        self._stores = SharedStores(runtime, manager)
         # Members whose new id is on its way into the log, with a JoinGroup that has come since.
         self._replacing: dict[MemberMetadata, tuple[JoinAttempt, _Before] | None] = {}
 
@@ -280,8 +282,7 @@ class ClassicGroupCoordinator(MemberRequests[ClassicGroup]):
                 self._rebalancer.sessions.restart(group, member)
                 group.answer_join(member, self._replacement_answer(group, member, attempt, before))
 
-        assignment = {m.member_id: m.assignment for m in group.members.values()}
-        self._manager.store_group(group, assignment, on_stored)
+        self._stores.store(group, on_stored)
 
     def _replacement_answer(
         self, group: ClassicGroup, member: MemberMetadata, attempt: JoinAttempt, before: _Before

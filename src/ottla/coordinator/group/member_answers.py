@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from itertools import islice
 from typing import Final
 
+from ottla.coordinator.coordinator_log import for_each
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState
+from ottla.coordinator.group.deletion import OnStored
+from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.member_metadata import MemberMetadata
 from ottla.coordinator.group.member_requests import MEMBERS_IN_A_SLICE
 from ottla.coordinator.group.member_sessions import MemberSessions
@@ -15,6 +19,8 @@ from ottla.protocol.group import JoinGroupResponse, SyncGroupResponse
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import Work
 
+STORED_AT_ONCE: Final = 20
+"""The members of a group that is stored for each of them, as it takes no time."""
 NAMED_MEMBERS: Final = 10
 """The members that are named in a line of the log, or in a reason."""
 
@@ -77,6 +83,39 @@ class MemberAnswers:
                 group.answer_sync(member, response)
             if not number % MEMBERS_IN_A_SLICE:
                 yield
+
+
+class SharedStores:
+    """Stores stable groups as they are: a large one once for all that ask for it in one turn.
+
+    A thousand static members may be restarted at once, and the record has all of them.
+    """
+
+    def __init__(self, runtime: Runtime, manager: GroupMetadataManager) -> None:
+        self._scheduler = runtime.scheduler
+        self._manager = manager
+        self._waiting: dict[ClassicGroup, list[OnStored]] = {}
+
+    def store(self, group: ClassicGroup, on_stored: OnStored) -> None:
+        """`on_stored` is called with NONE as well if the group is no longer stable in its turn."""
+        waiting = self._waiting.setdefault(group, [])
+        waiting.append(on_stored)
+        if len(group.members) <= STORED_AT_ONCE:
+            self._store(group)
+        elif len(waiting) == 1:
+            self._scheduler.call_soon(partial(self._store, group))
+
+    def _store(self, group: ClassicGroup) -> None:
+        waiting = self._waiting.pop(group, [])
+
+        def on_stored(error: ErrorCode) -> None:
+            for_each(waiting, lambda each: each(error))
+
+        if not group.is_in(GroupState.STABLE):
+            on_stored(ErrorCode.NONE)
+        elif waiting:
+            assignment = {each.member_id: each.assignment for each in group.members.values()}
+            self._manager.store_group(group, assignment, on_stored)
 
 
 def named(member_ids: Collection[str]) -> str:

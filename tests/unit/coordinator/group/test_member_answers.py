@@ -213,3 +213,42 @@ def test_sessions_of_a_large_group_begin_though_some_end_in_a_pause_of_its_load(
 
     assert [each for each in group.members.values() if each.session_timer is None] == []
     assert len(group.members) == 4
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "again", "rebalance", "unload", "refused"])
+def test_large_group_is_stored_once_for_all_instances_that_come_back_in_a_turn(
+    world, monkeypatch, meanwhile
+):
+    """A thousand of them, with a record of all for each, left the broker no time for others."""
+    names = ("one", "two", "three")
+    world.stable_group(*names)
+    monkeypatch.setattr(member_answers, "STORED_AT_ONCE", 1)
+    before = len(world.log.partitions[0])
+    back = [world.join(instance=name, version=5) for name in names]
+    assert all(each.is_open for each in back)
+    if meanwhile == "again":
+        back.append(world.join(instance="two", version=5))
+    elif meanwhile == "rebalance":
+        world.join(protocols=OTHER)
+    elif meanwhile == "unload":
+        world.coordinator.on_resignation(0)
+    elif meanwhile == "refused":
+        world.log.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    world.advance(0)
+
+    none, fenced = ErrorCode.NONE, ErrorCode.FENCED_INSTANCE_ID
+    gone = ErrorCode.NOT_COORDINATOR
+    assert [each.error for each in back if not each.is_open] == {
+        "nothing": [none] * 3,
+        "again": [none, fenced, none, none],
+        "rebalance": [none] * 3,
+        "unload": [gone] * 3,
+        "refused": [gone] * 3,
+    }[meanwhile]
+    stored = {"nothing": 1, "again": 2}.get(meanwhile, 0)
+    assert len(world.log.partitions[0]) == before + stored
+    if meanwhile == "rebalance":  # its assignment is stored
+        assert {each.value.generation_id for each in back} == {2}
+    if stored:
+        assert world.coordinator.manager.differences(0) == []
+        assert {each.value.generation_id for each in back if not each.error} == {1}
