@@ -179,17 +179,19 @@ class NetworkClient:
     async def any_ready(self, deadline: Deadline) -> NodeConnection:
         """An open connection to any broker: the least busy one that is open, else a new one.
 
-        Raises UnusableConnectionError if a broker does not match the connection settings, and no
-        other can be reached.
+        Each has a share of the time, so that one that hangs leaves some to the others. Raises
+        UnusableConnectionError if a broker does not match the connection settings, and no other
+        can be reached.
         """
         failures: dict[str, None] = {}
         while True:
             refusal: UnusableConnectionError | None = None
-            for connection in self._by_preference():
+            chosen = self._by_preference()
+            for left, connection in zip(range(len(chosen), 0, -1), chosen, strict=True):
                 try:
                     await within(
                         self.runtime.scheduler,
-                        deadline.left_ms,
+                        -(-deadline.left_ms // left),
                         self._ready(connection),
                         f"cannot connect to {connection.node}",
                     )

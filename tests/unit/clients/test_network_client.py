@@ -86,6 +86,20 @@ def test_any_ready_tries_the_next_address(runtime):
     assert connection.node.port == cluster[1].port
 
 
+@pytest.mark.usefixtures("core_source")
+def test_addresses_that_hang_leave_time_for_the_next_one(runtime):
+    """A broker that took connections and answered none had all of the time to itself."""
+    cluster = MockCluster(runtime, 3)
+    for hanging in (0, 2):
+        cluster[hanging].on(ApiVersionsRequest, None)
+    for _ in range(20):
+        client = client_of(runtime, cluster)
+        connection = runtime.scheduler.run(client.any_ready(Deadline(runtime.clock, 3000)))
+        client.close()
+
+        assert connection.node.port == cluster[1].port
+
+
 def test_clients_are_spread_over_the_addresses(runtime):
     """They do not all begin with the first one."""
     cluster = MockCluster(runtime, 3)
