@@ -111,18 +111,23 @@ def _view(reader: LagReader, arguments: Namespace, terminal: Terminal) -> Callab
 
 
 def _show_groups(reader: LagReader, arguments: Namespace, terminal: Terminal) -> None:
+    found = reader.groups()
     rows: list[Row] = [
         {
             "group": each.group,
             "state": each.state or None,
             "type": each.type or None,
             "topics": len(each.lag),
-            "lag": each.total,
+            "lag": each.total if each.total or not each.unknown else None,
             "topic_list": [{"topic": topic, "lag": lag} for topic, lag in each.lag.items()],
         }
-        for each in reader.groups()
+        for each in found
     ]
     show_rows(rows, arguments.format, terminal)
+    for each in found:
+        if each.unknown:
+            lag = count(each.total, "record")
+            terminal.note(f"{each.group}: lag {lag}{unknown_words(each.unknown)}")
 
 
 def _show_partitions(reader: LagReader, arguments: Namespace, terminal: Terminal) -> None:
@@ -198,7 +203,14 @@ def group_line(look: GroupLook, seconds: Mapping[TopicPartition, float | None]) 
     parts = [look.group.state, who, look.group.protocol]
     behind = max((each for each in seconds.values() if each is not None), default=0.0)
     text = f"{look.group.group_id}  {', '.join(filter(None, parts))}  lag {count(lag, 'record')}"
-    return f"{text}, {duration(round(1000 * behind))} behind" if lag else text
+    if lag:
+        text += f", {duration(round(1000 * behind))} behind"
+    return text + unknown_words(len(look.unknown))
+
+
+def unknown_words(unknown: int) -> str:
+    """That the lag is that of the other partitions alone; empty where there are none."""
+    return f", and that of {count(unknown, 'partition')} is not known" if unknown else ""
 
 
 def partition_rows(look: GroupLook, seconds: Mapping[TopicPartition, float | None]) -> list[Row]:

@@ -61,6 +61,13 @@ class GroupLook(NamedTuple):
         """The ids of the members by the partitions that they read."""
         return {each: m.member_id for m in self.group.members for each in m.assignment}
 
+    @property
+    def unknown(self) -> list[TopicPartition]:
+        """The partitions with offsets whose log end is not known: no leader has answered."""
+        return sorted(
+            each for each, log in self.logs.items() if log.end is None and each in self.committed
+        )
+
     def lag(self, partition: TopicPartition) -> int | None:
         """The lag of a partition; None where it is not known."""
         log = self.logs.get(partition, LogState())

@@ -141,7 +141,7 @@ def group_line(
         seen.protocol if known is None else known.protocol or seen.protocol,
         None if known is None else len(known.members),
         sorted(seen.lag),
-        seen.total if seen.lag or seen.type not in OTHER_TYPES else None,
+        seen.total if seen.lag or not (seen.unknown or seen.type in OTHER_TYPES) else None,
         seen.seconds,
         seen.is_at_least,
         trend_per_s(lags),

@@ -381,6 +381,25 @@ def leader_absent(seen: Observations) -> Cause | None:
     return Cause("leader_absent", sentence, {"without_leader": len(without)}, command, without[0])
 
 
+def leader_silent(seen: Observations) -> Cause | None:
+    """A leader has not answered the newest look: the lag of its partitions is not known."""
+    silent = sorted(
+        each
+        for each, track in seen.tracks.items()
+        if track.leader != NO_LEADER and (not track.ends or track.ends[-1].time_ms < seen.now_ms)
+    )
+    if not silent:
+        return None
+    brokers = sorted({seen.tracks[each].leader for each in silent})
+    noun = "broker" if len(brokers) == 1 else "brokers"
+    sentence = (
+        f"the lag of {_names(silent)} is not known: {noun} {_names(brokers)} "
+        f"{'does' if len(brokers) == 1 else 'do'} not answer"
+    )
+    numbers = {"unknown": len(silent), "brokers": brokers}
+    return Cause("leader_silent", sentence, numbers, "ottla broker-api-versions", silent[0])
+
+
 def too_slow(seen: Observations) -> Cause | None:
     """The group reads slower than records come; so many readers would keep up."""
     read, written = seen.read_per_s, seen.written_per_s
@@ -430,6 +449,7 @@ RULES: Final[Sequence[Rule]] = (
     open_transaction,
     skew,
     leader_absent,
+    leader_silent,
     too_slow,
     catching_up,
 )

@@ -52,6 +52,8 @@ class GroupLag(NamedTuple):
     is_at_least: bool
     """Whether the record is older than the history, so that its time is not known."""
     looked_ms: int
+    unknown: int = 0
+    """The partitions with offsets whose log end was never known: they are not in the lag."""
 
     @property
     def total(self) -> int:
@@ -122,6 +124,7 @@ class LagCollector:
         for number, (group, offsets) in enumerate(committed.items()):
             if group in self._listed:  # another look may have missed it meanwhile
                 self._record(now_ms, group, self._lags(known, group, offsets), offsets, came)
+                self._count_unknown(known, group, offsets)
             if number % RECORDED_AT_ONCE == RECORDED_AT_ONCE - 1:
                 await asyncio.sleep(0)  # pages are not kept waiting for all of them
         self.looked_ms = now_ms
@@ -228,6 +231,12 @@ class LagCollector:
             is_at_least,
             now_ms,
         )
+
+    def _count_unknown(self, known: Cluster, group: str, offsets: Committed) -> None:
+        """Count the partitions that no leader has answered for yet."""
+        unasked = (each for each in offsets if each not in self._ends)
+        unknown = sum(known.partition(each) is not None for each in unasked)
+        self.groups[group] = self.groups[group]._replace(unknown=unknown)
 
     async def _note_members(self, now_ms: int) -> None:
         """Look at the members of the groups with most lag."""

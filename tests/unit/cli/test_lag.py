@@ -9,6 +9,8 @@ from command_here import run_here
 
 from ottla import Admin, NewTopic, Producer, TopicPartition
 from ottla.cli import lag
+from ottla.console.console_cluster import ConsoleCluster
+from ottla.errors import ErrorCode, KafkaError
 from ottla.testing import InProcessBroker
 
 ORDERS = [TopicPartition("orders", number) for number in range(2)]
@@ -87,6 +89,38 @@ def test_cause_is_explained_with_a_command(run):
         "WHY   nobody reads: the group is Empty and has no members; 6 records wait",
         "      $ ottla consumer-groups --describe --group billing --members",
     ]
+
+
+@pytest.fixture
+def silent(monkeypatch):
+    """No leader answers where a log ends, as one whose process was stopped."""
+
+    async def nothing(_cluster, timestamps, *_isolation):
+        error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")
+        return dict.fromkeys(timestamps, error)
+
+    monkeypatch.setattr(ConsoleCluster, "offsets_at", nothing)
+
+
+@pytest.mark.usefixtures("silent")
+def test_lag_that_is_not_known_is_not_nothing(run):
+    """A group was said to have read all there is, as the lag of those partitions counted as 0."""
+    head, *causes = run("billing", "--explain", "--for", 0).stdout.splitlines()
+
+    assert head.endswith("  lag 0 records, and that of 2 partitions is not known")
+    assert causes == [
+        "WHY   the lag of orders-0, orders-1 is not known: broker 0 does not answer",
+        "      $ ottla broker-api-versions",
+    ]
+
+
+@pytest.mark.usefixtures("silent")
+def test_list_has_no_lag_where_none_is_known(run):
+    """And a line beside the table names the group."""
+    found = run("--format", "json")
+
+    assert [row["lag"] for row in json.loads(found.stdout)] == [None, None]
+    assert "billing: lag 0 records, and that of 2 partitions is not known" in found.stderr
 
 
 def test_causes_are_json_with_their_numbers(run):

@@ -42,6 +42,7 @@ def seen(*tracks: Track, **fields: object) -> Observations:
 
 KEEPS_UP = track((100, 700), (100, 700))
 SLOW = track((0, 60), (100, 700))
+SILENT = replace(KEEPS_UP, ends=KEEPS_UP.ends[:1])
 STOPPED = track((10, 10), (20, 700))
 
 CASES = {
@@ -90,6 +91,11 @@ CASES = {
         seen(track((0, 0), (0, 0), leader=-1)),
         "orders-0 has no leader",
         "ottla topics --describe --unavailable-partitions --topic orders",
+    ),
+    "leader_silent": (
+        seen(SILENT, KEEPS_UP),
+        "the lag of orders-0 is not known: broker 1 does not answer",
+        "ottla broker-api-versions",
     ),
     "too_slow": (
         seen(SLOW, SLOW),
