@@ -325,7 +325,7 @@ def remove_throttle(admin: Admin, wanted: Assignment, terminal: Terminal) -> Non
     away = brokers - {node.id for node in admin.describe_cluster().nodes}
     if away:
         terminal.note(
-            f"Brokers {_ids(sorted(away))} do not answer: they keep a throttle of theirs. Verify "
+            f"Brokers {_ids(sorted(away))} do not answer: a throttle that they have stays. Verify "
             "again once they are back."
         )
 

@@ -138,7 +138,7 @@ def test_broker_that_is_away_is_said_to_keep_its_throttle(cluster, end, action):
 
     assert cluster.throttled == {2}
     assert outcome.err == (
-        "Brokers 2 do not answer: they keep a throttle of theirs. Verify again once they are "
+        "Brokers 2 do not answer: a throttle that they have stays. Verify again once they are "
         "back.\n"
     )
     cluster.away = set()
