@@ -24,6 +24,8 @@ MOST_KNOWN: Final = 1_000
 MOST_ASKED: Final = 20
 """Schemas that one page asks for."""
 LIMIT_S: Final = 3
+ASKING_MS: Final = 1_000 * LIMIT_S
+"""After so long a page asks for no further schema: a slow registry would take so long for each."""
 FORGET_MS: Final = 60_000
 LONGEST_SCHEMA: Final = 1024 * 1024
 
@@ -45,12 +47,18 @@ class SchemaRegistry:
         self._asking = asyncio.Lock()
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:
-        """Ask for the schemas of some keys and values, as far as they are not known."""
+        """Ask for the schemas of some keys and values, as far as they are not known.
+
+        Those for which there is no time are asked for by the pages that follow.
+        """
+        clock = self._cluster.runtime.clock
         async with self._asking:
-            now_ms = self._cluster.runtime.clock.monotonic_ms()
+            now_ms = clock.monotonic_ms()
             wanted = {number for data in values if (number := schema_number(data))}
             missing = [each for each in wanted if not self._is_known(each, now_ms)]
             for number in sorted(missing)[:MOST_ASKED]:
+                if clock.monotonic_ms() - now_ms >= ASKING_MS:
+                    break
                 try:
                     read = await self._ask(number)
                 except OSError:  # nothing answers: the others would wait as long

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 from sql_world import result
@@ -13,7 +15,7 @@ from topics_of_records import send
 from visitor import Visitor, visit
 
 from ottla.console.masks import mask_of
-from ottla.console.schema_registry import reader_of, schema_number
+from ottla.console.schema_registry import SchemaRegistry, reader_of, schema_number
 from ottla.testing import InProcessBroker
 
 ORDER = {
@@ -137,6 +139,28 @@ def test_registry_that_does_not_answer_costs_the_values_alone(broker):
         assert {each["value"]["kind"] for each in rows} == {"hex", "text"}
 
     visit(broker.bootstrap_servers, walk, schema_registry="http://127.0.0.1:1")
+
+
+def test_slow_registry_is_asked_for_no_longer_than_a_page_may_take(monkeypatch):
+    """Any producer may name twenty schemas in its records, and each was waited for."""
+    clock = SimpleNamespace(now_ms=0)
+    clock.monotonic_ms = lambda: clock.now_ms
+    asked: list[int] = []
+
+    async def answer_late(_: SchemaRegistry, number: int) -> None:
+        asked.append(number)
+        clock.now_ms += 1_400
+
+    monkeypatch.setattr(SchemaRegistry, "_ask", answer_late)
+    found = SchemaRegistry(
+        SimpleNamespace(schema_registry="http://x:1", runtime=SimpleNamespace(clock=clock))
+    )
+    values = [b"\0" + number.to_bytes(4) + b"xx" for number in range(1, 21)]
+
+    for page in range(3):
+        asyncio.run(found.prepare(values))
+        assert len(asked) == 3 * (page + 1), "no page waits for more"
+    assert asked == list(range(1, 10))
 
 
 def test_masked_values_are_not_decoded(broker, registry):
