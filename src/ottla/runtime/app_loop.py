@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import ssl
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.local_disk import LocalDisk
-from ottla.runtime.network import SocketNetwork
+from ottla.runtime.network import TLS_GOODBYE_S, SocketNetwork
 from ottla.runtime.runtime import Runtime
 from ottla.runtime.scheduler import LoopScheduler
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class ExecutorBackground:
@@ -87,6 +89,20 @@ class AppScheduler(LoopScheduler):
         self._arm(self._clock.monotonic_ms())
 
 
+class AppNetwork(SocketNetwork):
+    """Connections as the program's loop makes them, which may look names up in its own way."""
+
+    __slots__ = ()
+
+    async def _open(
+        self, protocol_factory: Callable[[], P], host: str, port: int, tls: ssl.SSLContext | None
+    ) -> tuple[asyncio.BaseTransport, P]:
+        goodbye_s = None if tls is None else TLS_GOODBYE_S
+        return await self._loop.create_connection(
+            protocol_factory, host, port, ssl=tls, ssl_shutdown_timeout=goodbye_s
+        )
+
+
 def app_runtime(loop: asyncio.AbstractEventLoop) -> Runtime:
     """The runtime of the machine, on the loop of a program; it has no thread of its own."""
     clock = SystemClock()
@@ -95,7 +111,7 @@ def app_runtime(loop: asyncio.AbstractEventLoop) -> Runtime:
         scheduler=AppScheduler(loop, clock),
         background=ExecutorBackground(loop),
         disk=LocalDisk(),
-        network=SocketNetwork(loop),
+        network=AppNetwork(loop),
         random=random.Random(random.getrandbits(64)),  # repeated where the program's own is
     )
 

@@ -109,16 +109,8 @@ class SocketNetwork:
         port: int,
         options: StreamOptions = DEFAULT_OPTIONS,
     ) -> tuple[asyncio.BaseTransport, P]:
-        goodbye_s = None if options.tls is None else TLS_GOODBYE_S
-        name = None if options.tls is None else host
         try:
-            transport, protocol = await self._loop.create_connection(
-                protocol_factory,
-                sock=await self._connected(host, port),
-                ssl=options.tls,
-                server_hostname=name,
-                ssl_shutdown_timeout=goodbye_s,
-            )
+            transport, protocol = await self._open(protocol_factory, host, port, options.tls)
         except (ValueError, OverflowError) as error:  # a peer has named it: "" with TLS, port 70000
             if isinstance(error, OSError):
                 raise  # of a certificate
@@ -130,6 +122,18 @@ class SocketNetwork:
                 self._secure.append((transport, endpoint))
             set_buffer_sizes(endpoint, options.send_buffer_bytes, options.receive_buffer_bytes)
         return transport, protocol
+
+    async def _open(
+        self, protocol_factory: Callable[[], P], host: str, port: int, tls: ssl.SSLContext | None
+    ) -> tuple[asyncio.BaseTransport, P]:
+        """A connection on this loop, with TLS where that is wanted."""
+        return await self._loop.create_connection(
+            protocol_factory,
+            sock=await self._connected(host, port),
+            ssl=tls,
+            server_hostname=None if tls is None else host,
+            ssl_shutdown_timeout=None if tls is None else TLS_GOODBYE_S,
+        )
 
     async def _connected(self, host: str, port: int) -> socket.socket:
         """A socket that is connected to one of the addresses of a host.
