@@ -29,6 +29,7 @@ from starlette.staticfiles import StaticFiles
 
 from ottla.console.abandoned import BrowserGone, unless_gone
 from ottla.console.asked import PageRequests, current
+from ottla.console.decoding import LONGEST_INDENTED
 from ottla.console.export_formats import NAMES, PARQUET, formats
 from ottla.console.exporting import export_answer
 from ottla.console.formats import FILTERS, printable
@@ -410,8 +411,14 @@ def message_of(error: Exception) -> str:
 
 
 def json_answer(data: Mapping[str, Any], status: int = 200) -> Response:
-    """Data as JSON; numbers of any size as they are."""
-    text = json.dumps(plain(data), ensure_ascii=False, indent=1)
+    """Data as JSON; numbers of any size as they are.
+
+    Up to 256 KB it has indents: they would be many times as long as lists of lists.
+    """
+    shown = plain(data)
+    text = json.dumps(shown, ensure_ascii=False)
+    if len(text) <= LONGEST_INDENTED:
+        text = json.dumps(shown, ensure_ascii=False, indent=1)
     return Response(utf_8(text), status, media_type="application/json")
 
 

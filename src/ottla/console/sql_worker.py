@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 
+from ottla.console.byte_reader import DEEPEST
 from ottla.console.console_cluster import ConsoleCluster
 from ottla.console.console_settings import ConsoleSettings
 from ottla.console.masks import mask_of
@@ -249,8 +250,13 @@ def chunks(found: duckdb.DuckDBPyConnection) -> Iterator[Sequence[Any]]:
         yield from rows
 
 
-def cell(value: Any) -> Any:
-    """A value of DuckDB as JSON has it; numbers beyond JSON, and all other types, are text."""
+def cell(value: Any, depth: int = 0) -> Any:
+    """A value of DuckDB as JSON has it; numbers beyond JSON, and all other types, are text.
+
+    Refused where it is nested deeper than pages are made of: they go through it by recursion.
+    """
+    if depth > DEEPEST:
+        raise Refused(f"A value of the result is nested deeper than {DEEPEST} levels.")
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -262,9 +268,9 @@ def cell(value: Any) -> Any:
     if isinstance(value, bytes | bytearray):
         return text_of(bytes(value))
     if isinstance(value, dict):
-        return {str(cell(name)): cell(each) for name, each in value.items()}
+        return {str(cell(name, depth + 1)): cell(each, depth + 1) for name, each in value.items()}
     if isinstance(value, Iterable):
-        return [cell(each) for each in value]
+        return [cell(each, depth + 1) for each in value]
     return str(value)
 
 

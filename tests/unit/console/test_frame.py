@@ -10,7 +10,7 @@ import pytest
 from visitor import Visitor, visit
 
 from ottla.console import frame as room
-from ottla.console.frame import ConsoleApp, filled, link, plain
+from ottla.console.frame import ConsoleApp, filled, json_answer, link, plain
 from ottla.console.page import ChangeOutcome, ConsoleChange, ConsolePage, ConsoleStream, StreamEvent
 from ottla.console.pages import CHANGES, PAGES
 from ottla.console.refusals import NotFound, Refused
@@ -80,6 +80,19 @@ def test_page_has_a_twin_with_exact_numbers(ottla_fresh_broker):
         assert "see x" in text
 
     visit(ottla_fresh_broker.bootstrap_servers, walk)
+
+
+@pytest.mark.parametrize("levels", [1, 8, 64])
+def test_json_of_a_large_answer_is_no_longer_than_its_values(levels):
+    """Indents made 90 MB of 2 MB, while all pages waited."""
+    nested: object = 1
+    for _ in range(levels):
+        nested = [nested]
+    small, large = {"rows": [nested]}, {"rows": [nested] * (300_000 // levels)}
+
+    assert json.loads(json_answer(large).body) == large
+    assert len(json_answer(large).body) == len(json.dumps(large))
+    assert json_answer(small).body.decode() == json.dumps(small, indent=1)
 
 
 @pytest.mark.parametrize(("fail", "text"), [("404", "another"), ("502", "&lt;b&gt;corrupt")])

@@ -11,6 +11,7 @@ from sql_world import result
 from topics_of_records import START, send
 from visitor import Visitor, visit
 
+from ottla.console.refusals import Refused
 from ottla.console.sql_worker import cell, type_of
 
 HOSTILE = (
@@ -160,3 +161,19 @@ def test_values_are_plain():
         None,
     ]
     assert cell({"a": [timedelta(hours=3)], 1: (True,)}) == {"a": ["3:00:00"], "1": [True]}
+
+
+@pytest.mark.parametrize("inner", [[1], {"a": 1}])
+def test_value_that_is_nested_too_deep_is_refused(inner):
+    """The pages are made of it by recursion, and lines of JSON with its indents are long."""
+
+    def nested(levels: int) -> object:
+        found: object = 1
+        for _ in range(levels):
+            found = {"a": found} if isinstance(inner, dict) else [found]
+        return found
+
+    assert cell(nested(64)) == nested(64)
+    for levels in (65, 330, 900):
+        with pytest.raises(Refused, match="nested deeper than 64 levels"):
+            cell(nested(levels))
