@@ -162,13 +162,13 @@ class LogValidator:
             _check_is_alone(batch, len(records))
         if size > self.max_message_bytes:
             raise _too_large(ErrorCode.MESSAGE_TOO_LARGE, size, self.max_message_bytes)
-        limit = most_unpacked_bytes(size)
-        if is_inline:
-            limit = INLINE_UNPACKED_BYTES
-            if size > INLINE_BYTES or batch.record_count > INLINE_RECORDS or self.codec is not None:
-                limit = self._inline_limit(batch, size)
-                if size > limit:
-                    raise self._large(records, now_ms)
+        limit = INLINE_UNPACKED_BYTES
+        if not is_inline:
+            limit = most_unpacked_bytes(size)
+        elif size > INLINE_BYTES or batch.record_count > INLINE_RECORDS or self.codec is not None:
+            limit = self._inline_limit(batch, size)
+            if size > limit:
+                raise self._large(records, now_ms)
         validate_batch(batch)
         if batch.attributes & LOG_APPEND_TIME_FLAG:
             raise _invalid_timestamp("a batch says that the broker has set its timestamps")
