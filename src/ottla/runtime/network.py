@@ -144,10 +144,10 @@ class SocketNetwork:
         if not host or "\0" in host:
             raise ValueError(f"{host!r} is no name of a host")
         look_up = partial(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
-        is_address = host.replace(".", "").isdecimal() or ":" in host
-        found = (
-            look_up() if is_address else await wrap_future(run_in_thread(look_up, "ottla-names"))
-        )
+        try:
+            found = look_up(flags=socket.AI_NUMERICHOST)  # an address: nobody is asked
+        except socket.gaierror:
+            found = await wrap_future(run_in_thread(look_up, "ottla-names"))
         refusal: OSError | None = None
         for family, kind, protocol, _, place in found:
             endpoint = socket.socket(family, kind, protocol)

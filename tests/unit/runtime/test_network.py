@@ -6,6 +6,8 @@ import asyncio
 import errno
 import socket
 import ssl
+import threading
+from typing import Any
 
 import pytest
 
@@ -127,3 +129,23 @@ def test_name_is_asked_of_the_system_and_each_of_its_addresses_is_tried(
         found.pop()
         with pytest.raises(OSError, match=r"refused|Connect call failed"):
             network._loop.run_until_complete(network.connect(asyncio.Protocol, "some.name", port))
+
+
+@pytest.mark.parametrize("host", ["1.2.3.4.5", "123456789012", "a:b"])
+def test_name_that_looks_like_an_address_is_not_asked_for_on_the_loop(
+    network: SocketNetwork, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    """The system may wait for seconds for an answer, and the loop serves others."""
+    asked: list[str] = []
+    look_up = socket.getaddrinfo
+
+    def watched(name: str, *given: Any, flags: int = 0, **named: Any) -> Any:
+        if flags & socket.AI_NUMERICHOST:
+            return look_up(name, *given, flags=flags, **named)
+        asked.append(threading.current_thread().name)
+        raise socket.gaierror(socket.EAI_NONAME, "no such name")
+
+    monkeypatch.setattr(socket, "getaddrinfo", watched)
+    with pytest.raises(OSError, match="no such name"):
+        network._loop.run_until_complete(network.connect(asyncio.Protocol, host, 1))
+    assert asked == ["ottla-names"]

@@ -115,9 +115,9 @@ class BrokerQueue(ABC, Generic[ItemT]):
                 return [answer for each in sent for answer in await self._answers([each])]
             logger.exception("%s for broker %d cannot be sent", sent[0][0], self._broker_id)
             code = ErrorCode.UNKNOWN_SERVER_ERROR
-        return [dict.fromkeys(each.partitions, self._told(code)) for each in sent]
+        return [dict.fromkeys(each.partitions, self._failure(code)) for each in sent]
 
-    def _told(self, code: ErrorCode) -> ErrorCode:
+    def _failure(self, code: ErrorCode) -> ErrorCode:
         """The error of each partition where the request has failed."""
         return code
 
@@ -207,7 +207,7 @@ class CoordinatorQueue(BrokerQueue[Unverified]):
             for each in sent
         ]
 
-    def _told(self, code: ErrorCode) -> ErrorCode:
+    def _failure(self, code: ErrorCode) -> ErrorCode:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
