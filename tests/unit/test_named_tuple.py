@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from typing import Generic, TypeVar
 from typing import NamedTuple as TypingNamedTuple
@@ -43,6 +44,12 @@ class Theirs(TypingNamedTuple):
         return f"{self.host}:{self.port}"
 
 
+class Point(NamedTuple):
+    x: int
+    y: int
+    z: int
+
+
 class Found(NamedTuple, Generic[T]):
     value: T
     count: int = 0
@@ -79,11 +86,36 @@ def test_classes_are_those_of_typing(name):
     assert (Ours.__module__, Ours.__qualname__) == (__name__, "Ours")
 
 
-@pytest.mark.parametrize("values", [(), ("a", 1, (), 2)])
-def test_wrong_numbers_of_values_are_refused(values):
-    """A value too few or too many is an error of the caller."""
-    with pytest.raises(TypeError):
-        Ours(*values)
+WRONG = [
+    lambda made: made(),
+    lambda made: made("a", 1, (), 2),
+    lambda made: made("a", rack=()),
+    lambda made: made._make(["a", 1]),
+    lambda made: made("a")._replace(rack=()),
+]
+
+
+@pytest.mark.parametrize("call", WRONG)
+def test_wrong_values_are_refused_as_by_typing(call):
+    """A value too few, too many or of another name is an error of the caller, in the same words."""
+    with pytest.raises((TypeError, ValueError)) as ours:
+        call(Ours)
+    with pytest.raises((TypeError, ValueError)) as theirs:
+        call(Theirs)
+
+    assert type(ours.value) is type(theirs.value)
+    assert str(ours.value) == str(theirs.value).replace("Theirs", "Ours")
+
+
+def test_constructors_are_told_apart():
+    """Two classes of as many fields share compiled code, and neither names nor defaults."""
+    same = Point(1, 2, 3)
+
+    assert (same.x, same._asdict()) == (1, {"x": 1, "y": 2, "z": 3})
+    assert Ours(host="a", port=2) == ("a", 2, ())
+    assert str(inspect.signature(Ours)) == "(host, port=9092, racks=())"
+    with pytest.raises(TypeError, match="'z'"):
+        Point(1, 2)
 
 
 def test_named_tuples_may_be_generic():
