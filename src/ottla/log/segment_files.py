@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Final
 
-from ottla.log.log_dir import PASSING_ERRORS
 from ottla.log.log_files import DELETED_SUFFIX
 from ottla.log.log_segment import LogSegment
 from ottla.runtime import Disk, Runtime
@@ -31,17 +32,21 @@ def delete_segments(runtime: Runtime, segments: Sequence[LogSegment], delay_ms: 
             deleted.append(path + DELETED_SUFFIX)
 
     def unlink() -> None:
-        for path in deleted:
+        refusals: list[OSError] = []
+        for path in list(deleted):
             try:
-                if disk.exists(path):
+                with suppress(FileNotFoundError):
                     disk.unlink(path)
-            except OSError as error:  # the next start removes it
-                logger.warning("%s is not removed: %s", path, error)
+                deleted.remove(path)
+            except OSError as error:
+                refusals.append(error)
+        if refusals:
+            raise refusals[0]
 
     def finish() -> None:
         for segment in segments:
             segment.close()
-        runtime.background.submit(unlink)
+        _remove(runtime, ", ".join(segment.path for segment in segments), unlink)
 
     runtime.scheduler.call_later(delay_ms, finish)
 
@@ -67,24 +72,34 @@ def delete_directory(
 
 
 REMOVAL_RETRY_MS: Final = 15_000
+MAX_REMOVAL_RETRY_MS: Final = 3_600_000
 
 
 def remove_later(runtime: Runtime, directory: str, delay_ms: int) -> None:
-    """Remove a directory that nothing refers to, in the background.
+    """Remove a directory that nothing refers to, in the background."""
+    remove = partial(runtime.disk.remove_tree, directory)
+    runtime.scheduler.call_later(delay_ms, partial(_remove, runtime, directory, remove))
 
-    Where the disk refuses it with an error that can pass, such as too many open files, it is tried
-    again and again: the next start of the broker, which would remove it, may be years away.
+
+def _remove(
+    runtime: Runtime, name: str, remove: Callable[[], None], retry_ms: int = REMOVAL_RETRY_MS
+) -> None:
+    """Remove something in the background; where the disk refuses it, again after growing pauses.
+
+    The next start of the broker, which would remove it, may be years away, and nobody else does:
+    a disk may refuse for as long as too many files are open, or until it was mounted again.
     """
 
-    def remove() -> None:
-        runtime.background.submit(lambda: runtime.disk.remove_tree(directory), on_error=on_refusal)
-
     def on_refusal(error: BaseException) -> None:
-        logger.warning("%s cannot be removed: %s", directory, error)
-        if isinstance(error, OSError) and error.errno in PASSING_ERRORS:
-            runtime.scheduler.call_later(REMOVAL_RETRY_MS, remove)
+        if isinstance(error, FileNotFoundError):
+            return
+        logger.warning("%s cannot be removed: %s", name, error)
+        if isinstance(error, OSError):
+            longer_ms = min(2 * retry_ms, MAX_REMOVAL_RETRY_MS)
+            again = partial(_remove, runtime, name, remove, longer_ms)
+            runtime.scheduler.call_later(retry_ms, again)
 
-    runtime.scheduler.call_later(delay_ms, remove)
+    runtime.background.submit(remove, on_error=on_refusal)
 
 
 def sync_files(disk: Disk, segment: LogSegment) -> None:

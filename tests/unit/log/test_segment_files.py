@@ -10,6 +10,7 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.log.log_segment import LogSegment
 from ottla.log.segment_files import (
+    MAX_REMOVAL_RETRY_MS,
     REMOVAL_RETRY_MS,
     delete_directory,
     delete_segments,
@@ -28,12 +29,12 @@ def runtime() -> MockRuntime:
     return runtime
 
 
-@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC, errno.ENFILE, errno.EDQUOT])
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC, errno.EDQUOT, errno.EIO])
 def test_removal_that_is_refused_is_tried_again(runtime, error, caplog):
-    """Until the disk agrees."""
+    """After pauses that double, until the disk agrees: no start of the broker may come for long."""
     runtime.disk.fail("remove_tree", GONE, error=error, times=3)
     remove_later(runtime, GONE, 500)
-    runtime.advance(499 + 3 * REMOVAL_RETRY_MS)
+    runtime.advance(499 + (1 + 2 + 4) * REMOVAL_RETRY_MS)
     remains = runtime.disk.exists(GONE)
     runtime.advance(1)
 
@@ -42,14 +43,23 @@ def test_removal_that_is_refused_is_tried_again(runtime, error, caplog):
     assert caplog.text.count(f"{GONE} cannot be removed") == 3
 
 
-def test_removal_from_a_broken_disk_is_not_tried_again(runtime, caplog):
-    """The next start with the directory removes it."""
-    runtime.disk.fail("remove_tree", GONE, error=errno.EIO)
-    remove_later(runtime, GONE, 500)
-    runtime.advance(10 * REMOVAL_RETRY_MS)
+def test_removal_from_a_broken_disk_fills_no_log(runtime, caplog):
+    """It is tried once an hour in the end."""
+    runtime.disk.fail("remove_tree", GONE, error=errno.EIO, times=1000)
+    remove_later(runtime, GONE, 0)
+    runtime.advance(24 * MAX_REMOVAL_RETRY_MS)
+
+    assert caplog.text.count(f"{GONE} cannot be removed") == 31
+
+
+def test_directory_that_somebody_has_removed_is_let_be(runtime, caplog):
+    """There is nothing to say of it, and nothing to try again."""
+    runtime.disk.fail("remove_tree", GONE, error=errno.ENOENT)
+    remove_later(runtime, GONE, 0)
+    runtime.advance(MAX_REMOVAL_RETRY_MS)
 
     assert runtime.disk.exists(GONE)
-    assert caplog.text.count(f"{GONE} cannot be removed") == 1
+    assert GONE not in caplog.text
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
@@ -89,4 +99,6 @@ def test_deleted_segment_is_readable_until_its_files_are_removed(runtime, caplog
     assert all(name.endswith(".deleted") for name in names)
     assert runtime.disk.open_files == []
     assert runtime.disk.list_dir("/data/t-0") == [f"{0:020d}.index.deleted"]
-    assert caplog.text.count("is not removed") == 1
+    assert caplog.text.count("cannot be removed") == 1
+    runtime.advance(REMOVAL_RETRY_MS)
+    assert runtime.disk.list_dir("/data/t-0") == []
