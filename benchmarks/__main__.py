@@ -1,9 +1,13 @@
-"""Run the benchmarks: all of them, or those named (`python -m benchmarks clients latency`)."""
+"""Run the benchmarks: all of them, or those named (`python -m benchmarks clients latency`).
+
+Each has a process of its own: none is measured with the threads, the memory or the JVM of another,
+and one that fails does not keep the rest from being run.
+"""
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
+import subprocess
 import sys
 
 import benchmarks
@@ -22,11 +26,14 @@ def main(wanted: list[str]) -> int:
     if unknown:
         print(f"no benchmark {', '.join(unknown)}; there are {', '.join(names())}")
         return 2
+    failed = []
     for name in wanted or names():
         print(f"\n== {name}", flush=True)
-        sys.argv[1:] = []  # a benchmark that is run alone may have arguments of its own
-        importlib.import_module(f"benchmarks.bench_{name}").main()
-    return 0
+        if subprocess.call([sys.executable, "-m", f"benchmarks.bench_{name}"]) != 0:
+            failed.append(name)
+    if failed:
+        print(f"\nfailed: {', '.join(failed)}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -17,8 +17,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewTopic
-
 import ottla
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.header import encode_request
@@ -192,8 +190,8 @@ def compare_rights(folder: Path) -> None:
     guarded = SaslBroker(folder / "guarded", **SETTINGS | RIGHTS).start()
     try:
         for broker in (open_broker, guarded):
-            admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-            admin.create_topics([NewTopic("requests", 1, 1)])["requests"].result(30)
+            with ottla.Admin(broker.bootstrap_servers) as admin:
+                admin.create_topics([ottla.NewTopic("requests", 1, 1)])
         with ottla.Admin(guarded.bootstrap_servers) as rights:
             rights.create_acls(
                 [
@@ -233,8 +231,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         broker = SaslBroker(Path(folder) / "data", **SETTINGS).start()
         try:
-            admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-            admin.create_topics([NewTopic("requests", 1, 1)])["requests"].result(30)
+            with ottla.Admin(broker.bootstrap_servers) as admin:
+                admin.create_topics([ottla.NewTopic("requests", 1, 1)])
             address = ("127.0.0.1", broker.port)
             for name, request in (("Produce v9 of 100 B", produce), ("Metadata v9", metadata)):
                 rate = statistics.median(load(address, request, REQUESTS) for _ in range(RUNS))
