@@ -73,6 +73,8 @@ class Verification(Value):
     producer_epoch: int
     lowest_sequence: int
     is_confirmed: bool = False
+    is_cancelled: bool = False
+    """A marker came before the answer, or the log was cut off: it confirms nothing now."""
     noticed_ms: int | None = None  # when it was first found without a batch behind it
 
 
@@ -314,7 +316,8 @@ class ProducerStateManager:
         state.seen_ms = NOT_YET
         state.coordinator_epoch = max(state.coordinator_epoch, ending.coordinator_epoch)
         # A batch that was confirmed before, and comes only now, is late.
-        self.verifications.pop(batch.producer_id, None)
+        if asked := self.verifications.pop(batch.producer_id, None):
+            asked.is_cancelled = True
         first_offset, state.current_txn_first_offset = state.current_txn_first_offset, NO_OFFSET
         if first_offset == NO_OFFSET:
             return None
@@ -371,8 +374,13 @@ class ProducerStateManager:
         self.producers, self._image = {}, None
         self.ongoing_txns = {}
         self.unreplicated_txns = {}
-        self.verifications = {}
+        self._cancel_verifications()
         self.end_offset = end_offset
+
+    def _cancel_verifications(self) -> None:
+        for asked in self.verifications.values():
+            asked.is_cancelled = True
+        self.verifications = {}
 
     def find_snapshots(self, names: list[str]) -> None:
         """Note the snapshots among the names of the log's files."""
@@ -453,7 +461,7 @@ class ProducerStateManager:
         self.producers, self._image = producers, None
         self.end_offset = offset
         self.unreplicated_txns = {}
-        self.verifications = {}
+        self._cancel_verifications()
         open_txns = [s for s in producers.values() if s.current_txn_first_offset != NO_OFFSET]
         open_txns.sort(key=lambda state: state.current_txn_first_offset)
         self.ongoing_txns = {s.current_txn_first_offset: s.producer_id for s in open_txns}

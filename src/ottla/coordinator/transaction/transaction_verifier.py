@@ -106,10 +106,9 @@ class TransactionVerifier:
                 )
                 return
             if add_until_ms and any(
-                not errors[tp] and self._begin(producer, tp, 0) is not verification
-                for tp, verification in asked.items()
+                not errors[tp] and verification.is_cancelled for tp, verification in asked.items()
             ):
-                # That marker came when the question was on its way, which it has cancelled.
+                # That marker came when the question was on its way.
                 self._verify(producer, partitions, on_verified, add_until_ms)
                 return
             self.failure_count += sum(map(bool, errors.values()))

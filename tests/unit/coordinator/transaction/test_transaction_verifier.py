@@ -39,6 +39,8 @@ class HostedPartition:
 
     def take_marker(self) -> None:
         """A transaction of the producer has ended here."""
+        if self.verification is not None:
+            self.verification.is_cancelled = True
         self.verification = None
 
 

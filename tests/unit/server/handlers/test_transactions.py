@@ -309,6 +309,32 @@ def test_transaction_that_adds_its_partitions_begins_with_0(broker, producer):
     assert begun == 0
 
 
+@pytest.mark.parametrize("adds", [True, False])
+def test_batch_of_an_epoch_that_nobody_has_keeps_no_coordinator_at_work(broker, producer, adds):
+    """Its producer is asked about once, though the partition remembers the larger epoch."""
+    producer_id, epoch = producer
+    version = 12 if adds else 11
+    assert broker.produce((producer_id, epoch + 1000), 0, b"invented", version)
+    broker.add(producer, 0)
+
+    assert broker.produce(producer, 0, b"v", version) == INVALID
+
+
+@pytest.mark.parametrize("end", ["marker", "truncation"])
+def test_question_that_the_log_has_overtaken_is_asked_again(broker, producer, asked, end):
+    """Where a transaction adds its partitions: nothing is wrong with it."""
+    produce = broker.begin_produce(producer, 0, b"v", version=12)
+    if end == "marker":
+        write_marker(broker, producer)
+    else:
+        broker.log().producer_state_manager.load_snapshot(0, 0)
+    for _ in range(2):
+        asked.pop()({T0: ErrorCode.NONE})
+
+    assert asked == []
+    assert code_of(produce) == 0
+
+
 def write_marker(
     broker, producer, commit=True, coordinator_epoch=0, version=1, client=(), **fields
 ):
