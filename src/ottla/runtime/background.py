@@ -74,12 +74,10 @@ class ThreadBackground:
 
         if self._is_closed:
             raise RuntimeError("no job is taken after the close")
+        if len(self._threads) < min(self._worker_count, self._under_way + 1):
+            self._add_thread()
         self._under_way += 1
         self._jobs.put(work)
-        if len(self._threads) < min(self._worker_count, self._under_way):
-            name = f"ottla-background_{len(self._threads)}"
-            self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
-            self._threads[-1].start()
 
     async def run(self, job: Callable[[], T]) -> T:
         future: asyncio.Future[T] = self._loop.create_future()
@@ -112,6 +110,18 @@ class ThreadBackground:
             self._jobs.put(None)
         for thread in self._threads:
             thread.join()  # it has nothing left to do, and ends at once
+
+    def _add_thread(self) -> None:
+        """Start one more; where the system has none to give, the others do the jobs."""
+        name = f"ottla-background_{len(self._threads)}"
+        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            if not self._threads:
+                raise
+        else:
+            self._threads.append(thread)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -9,6 +9,7 @@ import socket
 import ssl
 from asyncio import wrap_future
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -20,6 +21,7 @@ PORT_ATTEMPTS = 16
 TLS_GOODBYE_S = 1.0
 """How long the end of a TLS stream is waited for; nothing depends on it."""
 P = TypeVar("P", bound=asyncio.BaseProtocol)
+T = TypeVar("T")
 
 
 class StreamOptions(NamedTuple):
@@ -147,10 +149,14 @@ class SocketNetwork:
         try:
             found = look_up(flags=socket.AI_NUMERICHOST)  # an address: nobody is asked
         except socket.gaierror:
-            found = await wrap_future(run_in_thread(look_up, "ottla-names"))
+            found = await wrap_future(_begin_look_up(look_up))
         refusal: OSError | None = None
         for family, kind, protocol, _, place in found:
-            endpoint = socket.socket(family, kind, protocol)
+            try:
+                endpoint = socket.socket(family, kind, protocol)
+            except OSError as error:  # the system may have no IPv6, and know addresses of it
+                refusal = refusal or error
+                continue
             try:
                 endpoint.setblocking(False)
                 await self._loop.sock_connect(endpoint, (place[0], port, *place[2:]))
@@ -163,6 +169,13 @@ class SocketNetwork:
             else:
                 return endpoint
         raise refusal or OSError(errno.EINVAL, f"{host!r} has no address")
+
+
+def _begin_look_up(look_up: Callable[[], T]) -> Future[T]:
+    try:
+        return run_in_thread(look_up, "ottla-names")
+    except RuntimeError as error:  # the system has no thread to give, for now
+        raise OSError(errno.EAGAIN, str(error)) from error
 
 
 def set_buffer_sizes(endpoint: socket.socket, send_bytes: int, receive_bytes: int) -> None:

@@ -100,6 +100,36 @@ def test_no_more_jobs_run_at_once_than_there_are_workers() -> None:
     run(test, worker_count=1)
 
 
+def test_system_without_threads_refuses_jobs_only_as_long_as_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Jobs of later are done, by the thread that could be started or by new ones."""
+    start, is_full = threading.Thread.start, True
+
+    def start_or_refuse(thread: threading.Thread) -> None:
+        if is_full:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_or_refuse)
+
+    async def test(background: ThreadBackground) -> None:
+        nonlocal is_full
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            background.submit(lambda: None)
+        is_full = False
+        assert await background.run(lambda: "one") == "one"
+        is_full = True
+        jobs = [background.run(lambda number=number: number) for number in range(3)]
+        assert await asyncio.gather(*jobs) == [0, 1, 2]
+        is_full = False
+        meeting = threading.Barrier(2)
+        wait = partial(meeting.wait, LIMIT_SECONDS)
+        assert sorted(await asyncio.gather(background.run(wait), background.run(wait))) == [0, 1]
+
+    run(test)
+
+
 def test_jobs_at_once_wait_for_each_other() -> None:
     """Each has a thread, however few workers there are; results come in the order of the jobs."""
 

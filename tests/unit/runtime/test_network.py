@@ -131,6 +131,41 @@ def test_name_is_asked_of_the_system_and_each_of_its_addresses_is_tried(
             network._loop.run_until_complete(network.connect(asyncio.Protocol, "some.name", port))
 
 
+def test_address_of_a_family_that_the_system_does_not_have_is_passed_over(
+    network: SocketNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ::1 of localhost on a machine without IPv6; an error of the other addresses counts."""
+    unknown = (socket.AddressFamily.AF_IPX, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0))
+    known = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))
+    found = [unknown, known]
+    with network.listen("127.0.0.1", 0, backlog=5)[0] as listener:
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *given, **named: found)
+        port = listener.getsockname()[1]
+        connecting = network.connect(asyncio.Protocol, "some.name", port)
+        transport, _ = network._loop.run_until_complete(connecting)
+        transport.abort()
+    for _ in range(2):
+        found.reverse()
+        with pytest.raises(ConnectionRefusedError):
+            network._loop.run_until_complete(network.connect(asyncio.Protocol, "some.name", port))
+    found.remove(known)
+    with pytest.raises(OSError, match="not supported"):
+        network._loop.run_until_complete(network.connect(asyncio.Protocol, "some.name", port))
+
+
+def test_name_that_no_thread_can_ask_for_is_an_error_of_the_system(
+    network: SocketNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker tries again then; other errors end its copying."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(BlockingIOError, match="can't start new thread"):
+        network._loop.run_until_complete(network.connect(asyncio.Protocol, "some.name", 1))
+
+
 @pytest.mark.parametrize("host", ["1.2.3.4.5", "123456789012", "a:b"])
 def test_name_that_looks_like_an_address_is_not_asked_for_on_the_loop(
     network: SocketNetwork, monkeypatch: pytest.MonkeyPatch, host: str
