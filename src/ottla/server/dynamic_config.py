@@ -30,7 +30,7 @@ from ottla.registry.tree import Registry, RegistryFailedError
 from ottla.registry.znodes import decode_config_change
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import gather_each
-from ottla.structs import ClientEntity
+from ottla.structs import ClientEntity, NamedTuple
 
 if TYPE_CHECKING:
     from ottla.security.password_encoder import PasswordEncoder
@@ -102,6 +102,14 @@ _OF_LISTENER: Final = r"listener\.name\.([^.]+)\.(.+)"
 CREATION_RATE_KEY: Final = "max.connection.creation.rate"
 
 UNCLEAN_ELECTION_KEY: Final = "unclean.leader.election.enable"
+
+
+class Piece(NamedTuple):
+    """Overrides of one broker, or of all, that are in force together or not at all."""
+
+    owner: str
+    what: str
+    overrides: dict[str, str]
 
 
 class DynamicConfig:
@@ -312,21 +320,34 @@ class DynamicConfig:
             return self._with_overrides()
         except ConfigError:
             self._brokers = {}
+        left, tried = self._pieces(), list[Piece]()
+        while left != tried:  # one that was taken may have made room for another
+            tried, left = left, [each for each in left if self._refusal(each)]
+        for each in left:
+            message = "broker %s: overrides of %s have no effect: %s"
+            logger.error(message, each.owner, each.what, self._refusal(each))
+        return self._with_overrides()
+
+    def _pieces(self) -> list[Piece]:
+        """The overrides, those of listeners together."""
+        found: dict[tuple[str, str], Piece] = {}
         for owner in (paths.DEFAULT_ENTITY, self.broker_name):
-            pieces: dict[str, dict[str, str]] = {}
             for name, text in self._wanted.get(owner, {}).items():
                 is_listeners = name in LISTENER_KEYS or is_of_listener(name)
-                pieces.setdefault("listeners" if is_listeners else name, {})[name] = text
-            for what, piece in pieces.items():
-                before = self._brokers.get(owner, {})
-                self._brokers[owner] = before | piece
-                try:
-                    self._with_overrides()
-                except ConfigError as error:
-                    self._brokers[owner] = before
-                    message = "broker %s: overrides of %s have no effect: %s"
-                    logger.error(message, owner, what, error.message)
-        return self._with_overrides()
+                what = "listeners" if is_listeners else name
+                found.setdefault((owner, what), Piece(owner, what, {})).overrides[name] = text
+        return list(found.values())
+
+    def _refusal(self, piece: Piece) -> str:
+        """Put a piece in force beside those that are; or why that cannot be."""
+        before = self._brokers.get(piece.owner, {})
+        self._brokers[piece.owner] = before | piece.overrides
+        try:
+            self._with_overrides()
+        except ConfigError as error:
+            self._brokers[piece.owner] = before
+            return error.message
+        return ""
 
     def _with_overrides(self) -> BrokerConfig:
         return self.effective_config(

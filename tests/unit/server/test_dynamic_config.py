@@ -440,3 +440,18 @@ def test_overrides_that_do_not_fit_together_are_left_out_alone(
     assert ("have no effect" in caplog.text) is not has_both
     world.write("brokers", "3", {THREADS: "1"})
     assert world.dynamic.broker_config.log_cleaner_dedupe_buffer_size == 1 << 20
+
+
+@pytest.mark.parametrize(
+    "own", [{THREADS: "4", MEMORY: "8388608"}, {MEMORY: "8388608", THREADS: "4"}]
+)
+def test_override_that_fits_with_another_is_in_force_whichever_is_read_first(world, caplog, own):
+    """Where a third one fits with none of them, they are tried one by one."""
+    world.write("brokers", "<default>", {MEMORY: MIB})
+    world.write("brokers", "3", {"listeners": "NOWHERE://:9092"} | own)
+    config = world.dynamic.broker_config
+
+    assert (config.log_cleaner_threads, config.log_cleaner_dedupe_buffer_size) == (4, 8 << 20)
+    assert [each.message.partition(" have no effect")[0] for each in caplog.records] == [
+        "broker 3: overrides of listeners"
+    ]
