@@ -44,6 +44,8 @@ PARTITIONS_IN_A_REQUEST: Final = 5_000
 """A leader refuses a request with very many elements, and each that is made takes a step."""
 VERIFIED_IN_A_REQUEST: Final = 500
 """A coordinator answers such a request in one step."""
+ANSWERED_AT_ONCE: Final = 100
+"""What waits for an answer appends its batches then, or writes that a transaction has ended."""
 
 Errors = dict[TopicPartition, ErrorCode]
 
@@ -95,7 +97,12 @@ class BrokerQueue(ABC, Generic[ItemT]):
         try:
             while self._waiting:
                 sent = self._next()
+                answered = 0
                 for item, errors in zip(sent, await self._answers(sent), strict=True):
+                    if answered >= ANSWERED_AT_ONCE:
+                        answered = 0
+                        await self._runtime.slices.pause()
+                    answered += 1 + len(errors)
                     try:
                         item.on_answer(errors)
                     except Exception:

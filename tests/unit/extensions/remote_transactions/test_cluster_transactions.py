@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 from uuid import UUID
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from ottla.coordinator.transaction.marker_sender import MARKERS_IN_A_STEP, TxnMarker
 from ottla.errors import ErrorCode
 from ottla.extensions.remote_transactions.cluster_transactions import (
+    ANSWERED_AT_ONCE,
     PARTITIONS_IN_A_REQUEST,
     VERIFIED_IN_A_REQUEST,
     AskCoordinatorOnCluster,
@@ -225,6 +227,36 @@ def test_questions_about_very_many_partitions_go_out_in_requests_of_a_limited_si
     assert sum(sizes) == 40
     assert max(sizes) == VERIFIED_IN_A_REQUEST // len(each)
     assert heard == dict.fromkeys(each, ErrorCode.NONE)
+
+
+@pytest.mark.parametrize("kind", ["markers", "questions"])
+def test_outcomes_of_a_request_are_used_some_at_a_time(world, kind):
+    """Each may append to a log: others are served between them."""
+    world.cache.update([led(TRANSACTIONS, 2)], world.cache.brokers.values())
+    world.answers[AddPartitionsToTxnRequest] = confirm_all_but_those_of_odd_epochs
+    heard, turns = [], []
+
+    def note(errors):
+        heard.append(errors)
+        if not turns:
+            count_turn()
+
+    def count_turn():
+        turns.append(len(heard))
+        if len(heard) < 401:
+            world.runtime.scheduler.call_soon(count_turn)
+
+    markers = MarkersToCluster(world.runtime, world.connections, world.cache, Writer())
+    asking = asker(world)
+    for number in range(401):
+        if kind == "markers":
+            markers.write_markers(MARKER, {OTHERS}, note)
+        else:
+            asking(TxnProducer(f"x{number}", 7, 0), [OTHERS], note, adds=False)
+    world.advance(1_000)
+
+    assert heard == [{OTHERS: ErrorCode.NONE}] * 401
+    assert max(after - before for before, after in pairwise(turns)) <= ANSWERED_AT_ONCE // 2
 
 
 def asker(world):
