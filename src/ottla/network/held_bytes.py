@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Final
 
 from ottla.network.connection import Connection
+from ottla.network.refusal_log import RefusalLog
 
 logger = logging.getLogger(__name__)
 
@@ -70,10 +71,13 @@ def half_requests() -> HeldBytes:
     return HeldBytes(lambda each: each.frames.owned_bytes, MAX_REQUEST_BYTES, reason)
 
 
-def check_size(connection: Connection, max_frame_bytes: Callable[[int], int]) -> None:
+def check_size(
+    connection: Connection, max_frame_bytes: Callable[[int], int], log: RefusalLog
+) -> None:
     """Hang up where a request has begun that is larger than its API allows: it is not received."""
     key, size = connection.frames.begun()
     if size > max_frame_bytes(key):
         why = f"a request of {size} bytes: with API key {key} it may not have so many"
-        logger.info("closing %s: %s", connection.id, why)
+        if log.is_news(connection.client_host, why):
+            logger.info("closing %s: %s", connection.id, why)
         connection.finish(why)

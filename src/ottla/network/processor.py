@@ -55,6 +55,7 @@ from ottla.network.held_bytes import check_size, half_requests, unread_answers
 from ottla.network.idle_expiry import IdleExpiry
 from ottla.network.outgoing import ALL, COLD, FULL, Flushed, TruncatedFileError
 from ottla.network.read_ahead import ReadAhead
+from ottla.network.refusal_log import RefusalLog
 from ottla.network.socket_config import SocketConfig
 from ottla.network.traffic import TrafficByListener
 from ottla.network.transport import PlainTransport, TlsSide, Transport, tune_socket
@@ -156,6 +157,7 @@ class Processor:
         self._connections: dict[int, Connection] = {}
         self._accepted_count = self._now_ms = self.turn_began_ns = self._large_bytes_left = 0
         self.traffic, self.sent = TrafficByListener(), Sent(runtime.clock)
+        self._refusals = RefusalLog(runtime.clock)
         # The work that stages leave to each other, and to the next turn.
         self._acceptable: dict[int, None] = {}
         self._readable: list[Connection] = []
@@ -391,7 +393,7 @@ class Processor:
         if received is None:
             connection.finish("the client has closed the connection within a request")
             return
-        check_size(connection, self.max_frame_bytes)
+        check_size(connection, self.max_frame_bytes, self._refusals)
         self._begun.note(connection)
         if connection.frames.has_frame():
             self._make_ready(connection)

@@ -65,8 +65,8 @@ class Apis:
         """Makes the contexts of requests that are charged to somebody, while any are."""
         self.meter: RequestMeter | None = None
         """Watches requests, where there are metrics."""
-        self._refusals = RefusalLog(runtime.clock)
-        self.logins = Logins(runtime.scheduler, self._refusals)
+        self.refusals = RefusalLog(runtime.clock)
+        self.logins = Logins(runtime.scheduler, self.refusals)
         self.on_refused_request: Callable[[RequestContext], object] | None = None
         """Gets a request of brokers that came on another listener than theirs."""
         self.may_be_broker: list[Callable[[RequestContext], bool]] = []
@@ -188,10 +188,11 @@ class Apis:
             request, code = request_class(header.api_key), ErrorCode.INVALID_REQUEST
             response = error_response(request, header.api_version, code, error.message)
             if response is not None:
-                logger.info("%s: %s", connection.id, error.message)
+                if self.refusals.is_news(connection.client_host, error.message):
+                    logger.info("%s: %s", connection.id, error.message)
                 RequestContext(connection, header, self.runtime.clock.now_ms()).respond(response)
                 return
-        refuse(connection, f"malformed request: {error.message}", self._refusals)
+        refuse(connection, f"malformed request: {error.message}", self.refusals)
 
     def _sliced(self, api: Api, body: Request) -> Handler:
         """The handler of a request, which is called for each slice of it where it is large."""
@@ -300,7 +301,7 @@ class Apis:
         """ApiVersions is answered in its oldest form, so that any client can read it (KIP-511)."""
         if header.api_key != ApiKey.API_VERSIONS:
             what = f"unsupported API key {header.api_key} version {header.api_version}"
-            refuse(connection, what, self._refusals)
+            refuse(connection, what, self.refusals)
             return
         oldest = RequestHeader(header.api_key, 0, header.correlation_id, header.client_id)
         context = RequestContext(connection, oldest, self.runtime.clock.now_ms())

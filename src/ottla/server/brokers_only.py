@@ -36,7 +36,8 @@ def keep_to_brokers(apis: Apis, listener_name: str, *, has_rights: bool = False)
         def handle(context: RequestContext, body: Any) -> Answer:
             if context.listener_name != listener_name and is_reserved(context, body):
                 name = type(body).__name__
-                logger.info("%s of a client at %s is refused", name, context.client_host)
+                if apis.refusals.is_news(context.client_host, name):
+                    logger.info("%s of a client at %s is refused", name, context.client_host)
                 if apis.on_refused_request is not None:
                     apis.on_refused_request(context)
                 raise KafkaError.of(

@@ -151,6 +151,24 @@ def test_frame_above_the_limit_of_its_api_is_not_received(world: NetworkWorld, f
     assert world.is_open(allowed)
 
 
+def test_frames_above_the_limit_of_their_api_have_one_line(
+    world: NetworkWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A few bytes are enough for one, and the client comes again at once."""
+    caplog.set_level(logging.INFO)
+    world.processor.max_frame_bytes = lambda key: 1000
+    for _ in range(3):
+        client = world.connect()
+        client.send(struct.pack(">ihh", 100_000, 1, 0))
+        world.turn(3)
+        with contextlib.suppress(ConnectionError):  # it may have been closed by now
+            client.send(bytes(100))
+        world.turn(5)
+        assert world.is_closed(client)
+
+    assert caplog.text.count("it may not have so many") == 1
+
+
 def test_frame_of_the_largest_size_is_taken(new_world: object) -> None:
     """socket.request.max.bytes is the last size that is allowed."""
     world = new_world(socket_request_max_bytes=1000)

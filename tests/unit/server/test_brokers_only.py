@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 from apis_world import Client, Context
@@ -83,6 +84,19 @@ def test_refusal_is_told_to_whoever_listens():
         handler(contexts[1], LeaderAndIsrRequest())
 
     assert told == contexts[1:]
+
+
+def test_client_that_asks_like_a_broker_again_and_again_has_one_line(caplog):
+    """It need not even connect again."""
+    caplog.set_level(logging.INFO)
+    apis = Apis(mock_runtime(), [Everything()])
+    keep_to_brokers(apis, "BROKERS")
+    handler = apis._apis[ApiKey.LEADER_AND_ISR].handler
+    for _ in range(5):
+        with pytest.raises(KafkaError):
+            handler(Context(listener_name="CLIENTS"), LeaderAndIsrRequest())
+
+    assert caplog.text.count("is refused") == 1
 
 
 def test_administrators_end_transactions_where_rights_are_asked_for(ask):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from itertools import chain
 from struct import pack
@@ -367,6 +368,17 @@ def test_request_of_too_many_elements_is_answered_with_an_error():
     answer = world.ask(fetch_request(MAX_ELEMENTS + 10), 11)
     assert (answer.error_code, answer.session_id) == (ErrorCode.INVALID_REQUEST, 0)
     assert world.ask(FetchRequest(), 11).session_id == 3
+
+
+def test_requests_of_too_many_elements_have_one_line(caplog):
+    """A client that gets the error may ask the same again, on the same connection."""
+    caplog.set_level(logging.INFO)
+    world = World(ApiKey.FETCH, lambda context, body: FetchResponse())
+    for _ in range(3):
+        world.ask(fetch_request(MAX_ELEMENTS + 10), 11)
+
+    assert len(world.client.sent) == 3
+    assert caplog.text.count("elements announced") == 1
 
 
 def test_request_of_too_many_elements_is_closed_where_there_is_no_place_for_an_error():
