@@ -299,15 +299,17 @@ class DynamicConfig:
 
     async def _read_broker(self, name: str) -> None:
         overrides = self._readable(name, await self.entities.read(BROKERS, name))
-        known = self._wanted.get(name, {})
         good = _without_bad_values(f"broker {name}", BrokerConfig, _changeable(name, overrides))
-        has_key_stores = any(map(is_key_store, known | good))
-        if good != known:
+        named: Collection[str] = good
+        if good != self._wanted.get(name, {}):
             self._wanted[name] = good
+            before = self._brokers.get(self.broker_name, {})
             self.broker_config = self._config_in_force()
+            named = changed_keys(before, self._brokers.get(self.broker_name, {}))
             for listener in self._broker_listeners:
                 listener()
-        for listener in self._key_store_listeners if has_key_stores else ():
+        # Files are read again where their names are others now, or are just given again.
+        for listener in self._key_store_listeners if any(map(is_key_store, named)) else ():
             listener()
 
     def _config_in_force(self) -> BrokerConfig:
@@ -320,7 +322,8 @@ class DynamicConfig:
             return self._with_overrides()
         except ConfigError:
             self._brokers = {}
-        left, tried = self._pieces(), list[Piece]()
+        left = self._pieces()
+        tried: list[Piece] = []
         while left != tried:  # one that was taken may have made room for another
             tried, left = left, [each for each in left if self._refusal(each)]
         for each in left:
@@ -420,7 +423,8 @@ class DynamicConfig:
                 defaults = self.broker_overrides(paths.DEFAULT_ENTITY)
                 config = self.effective_config(defaults, overrides)
                 self._check_listeners(config, overrides)
-                if any(is_key_store(key) or key in LISTENER_KEYS for key in overrides):
+                named = changed_keys(self._wanted.get(name, {}), overrides) or overrides
+                if any(is_key_store(key) or key in LISTENER_KEYS for key in named):
                     self.check_key_stores(config)
             for check in self.checks:
                 check(config)
@@ -532,6 +536,11 @@ def _check_changeable(owner: str, name: str) -> None:
             f"{name}: cannot be changed while the broker runs"
             + (hint if name in KEY_STORE_KEYS or name in NEW_LISTENER_KEYS else ""),
         )
+
+
+def changed_keys(before: Mapping[str, str], after: Mapping[str, str]) -> Collection[str]:
+    """The keys that have come, gone, or have other values."""
+    return {key for key, _ in before.items() ^ after.items()}
 
 
 def _changeable(owner: str, overrides: Mapping[str, str]) -> dict[str, str]:

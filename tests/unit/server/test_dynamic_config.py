@@ -339,9 +339,11 @@ def test_files_of_keys_are_read_again_when_they_are_named_again(world):
     assert len(told) == 1
     world.write("brokers", "3", {KEY_STORE: "/a.pem"})
     assert len(told) == 2
-    world.write("brokers", "3", {})
-    assert len(told) == 3
+    world.write("brokers", "3", {KEY_STORE: "/a.pem", "log.retention.ms": "7"})
+    assert len(told) == 2
     world.write("brokers", "3", {"log.retention.ms": "7"})
+    assert len(told) == 3
+    world.write("brokers", "3", {"log.retention.ms": "8"})
 
     assert len(told) == 3
 
@@ -369,6 +371,40 @@ def test_overrides_of_listeners_that_do_not_fit_together_have_no_effect(world, c
 )
 def test_key_stores_are_tried_before_they_are_taken(world, overrides, is_checked):
     """Stores are tried first, also with new listeners; nothing else is a reason to read files."""
+    checked = []
+    world.dynamic.check_key_stores = checked.append
+    world.dynamic.validate_broker("3", overrides)
+
+    assert len(checked) == int(is_checked)
+
+
+def test_files_are_read_once_what_stood_against_their_names_is_gone(world):
+    """They were left out with the other settings of listeners."""
+    told = []
+    world.dynamic.on_key_store_change(lambda: told.append(True))
+    world.write("brokers", "3", {KEY_STORE: "/a.pem", "listeners": "NOWHERE://:9092"})
+    assert told == []
+    world.write("brokers", "3", {KEY_STORE: "/a.pem"})
+    assert told == [True]
+    world.write("brokers", "<default>", {"log.retention.ms": "7"})
+
+    assert told == [True]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_checked"),
+    [
+        ({KEY_STORE: "/a.pem", "log.retention.ms": "7"}, True),
+        ({KEY_STORE: "/a.pem", "log.retention.ms": "8"}, False),
+        ({KEY_STORE: "/a.pem"}, False),
+        ({KEY_STORE: "/b.pem", "log.retention.ms": "7"}, True),
+        ({"log.retention.ms": "7"}, True),
+    ],
+    ids=["again", "another", "without another", "changed", "removed"],
+)
+def test_files_that_a_change_is_not_about_do_not_stand_against_it(world, overrides, is_checked):
+    """Those of a renewal that is refused could not be used, and nothing else could be changed."""
+    world.write("brokers", "3", {KEY_STORE: "/a.pem", "log.retention.ms": "7"})
     checked = []
     world.dynamic.check_key_stores = checked.append
     world.dynamic.validate_broker("3", overrides)
