@@ -7,11 +7,11 @@ import socket
 import struct
 from pathlib import Path
 
+from ottla.config.dynamic_keys import DYNAMIC_BROKER_KEYS
 from ottla.config.topic_config import TopicConfig
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.api_versions import ApiVersionsRequest
 from ottla.protocol.header import decode_response, encode_request
-from ottla.server.dynamic_config import DYNAMIC_BROKER_KEYS
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "compatibility.md"
 HEAD_OF_BROKERS = "Between the brokers of a cluster"

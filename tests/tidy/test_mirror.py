@@ -172,8 +172,8 @@ ELSEWHERE = (
     ),
     Elsewhere(
         "tests/unit/server/test_dynamic_config.py",
-        "notifications of settings, which are followed, cleared away and missed",
-        "registry/change_notifications",
+        "notifications of settings, which are followed, cleared away and missed, and their keys",
+        "config/dynamic_keys registry/change_notifications",
     ),
     Elsewhere(
         "tests/unit/network",

@@ -8,17 +8,12 @@ from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigKey
 from ottla.config.config_type import ConfigType
 from ottla.config.coordinator_config import ConsumerGroupConfig
+from ottla.config.dynamic_keys import is_dynamic, is_of_listener, is_secret, key_of_listener
 from ottla.config.known_keys import UNUSED_KEYS
 from ottla.config.metrics_config import ClientMetricsConfig
 from ottla.config.topic_config import TopicConfig
 from ottla.registry import paths
-from ottla.server.dynamic_config import (
-    DynamicConfig,
-    is_dynamic,
-    is_of_listener,
-    is_secret,
-    key_of_listener,
-)
+from ottla.server.dynamic_config import DynamicConfig
 from ottla.structs import ConfigSource, NamedTuple
 
 

@@ -11,16 +11,29 @@ import logging
 import re
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.config_def import ConfigTableType
-from ottla.config.config_type import INT, ConfigType
+from ottla.config.config_type import INT
 from ottla.config.coordinator_config import ConsumerGroupConfig
+from ottla.config.dynamic_keys import (
+    DYNAMIC_BROKER_KEYS,
+    KEY_STORE_KEYS,
+    LISTENER_KEYS,
+    NEW_LISTENER_KEYS,
+    OF_LISTENER,
+    THREAD_KEYS,
+    UNCLEAN_ELECTION_KEY,
+    is_dynamic,
+    is_key_store,
+    is_of_listener,
+    is_of_one_broker,
+    is_secret,
+    key_of_listener,
+)
 from ottla.config.known_keys import UNUSED_KEYS, UNUSED_THREAD_KEYS, family_of
 from ottla.config.metrics_config import ClientMetricsConfig
-from ottla.config.sasl_config import sasl_key_of
-from ottla.config.ssl_config import ListenerSslSettings, SslSettings
 from ottla.config.topic_config import TopicConfig
 from ottla.controller.entity_configs import BROKERS, CLIENT_METRICS, GROUPS, TOPICS, EntityConfigs
 from ottla.errors import ConfigError, ErrorCode, KafkaError
@@ -36,72 +49,6 @@ if TYPE_CHECKING:
     from ottla.security.password_encoder import PasswordEncoder
 
 logger = logging.getLogger(__name__)
-
-
-LISTENER_KEYS: Final = frozenset(
-    ("advertised.listeners", "listener.security.protocol.map", "listeners")
-)
-"""The keys of a broker's listeners, which can be added and removed; one that stays is as before."""
-
-REPORTERS_KEY: Final = "metric.reporters"
-
-DYNAMIC_BROKER_KEYS: Final = (
-    frozenset(row.broker_keys[0] for row in TopicConfig.keys.values() if row.broker_keys)
-    | LISTENER_KEYS
-    | {
-        REPORTERS_KEY,
-        "leader.replication.throttled.rate",
-        "follower.replication.throttled.rate",
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-        "log.cleaner.backoff.ms",
-        "log.cleaner.dedupe.buffer.size",
-        "log.cleaner.io.buffer.load.factor",
-        "log.cleaner.io.buffer.size",
-        "log.cleaner.io.max.bytes.per.second",
-        "log.cleaner.threads",
-        "max.connection.creation.rate",
-        "max.connections",
-        "max.connections.per.ip",
-        "max.connections.per.ip.overrides",
-        "num.recovery.threads.per.data.dir",
-        "num.replica.fetchers",
-        "producer.id.expiration.ms",
-        "request.log.apis",
-        "request.log.client.ids",
-        "request.log.principals",
-        "request.log.slower.than.ms",
-    }
-)
-"""The broker's settings that can change while it runs."""
-
-THREAD_KEYS: Final = frozenset(UNUSED_THREAD_KEYS) | {
-    "log.cleaner.threads",
-    "num.recovery.threads.per.data.dir",
-    "num.replica.fetchers",
-}
-"""One change can at most double or halve these, as in Kafka."""
-
-LISTENER_SECRETS: Final = frozenset(
-    name for name, row in SslSettings.keys.items() if row.type is ConfigType.PASSWORD
-) | {"sasl.jaas.config"}
-"""The settings that the registry keeps encrypted, where `password.encoder.secret` is set."""
-
-KEY_STORE_KEYS: Final = (LISTENER_SECRETS & SslSettings.keys.keys()) | {
-    f"ssl.{store}.{part}" for store in ("keystore", "truststore") for part in ("location", "type")
-}
-"""Behind listener.name.<name>. of one broker."""
-
-NEW_LISTENER_KEYS: Final = ListenerSslSettings.keys.keys() | {
-    "sasl.enabled.mechanisms",
-    "sasl.jaas.config",
-}
-"""Behind listener.name.<name>. as well, but only as the listener is added."""
-
-_OF_LISTENER: Final = r"listener\.name\.([^.]+)\.(.+)"
-
-CREATION_RATE_KEY: Final = "max.connection.creation.rate"
-
-UNCLEAN_ELECTION_KEY: Final = "unclean.leader.election.enable"
 
 
 class Piece(NamedTuple):
@@ -452,7 +399,7 @@ class DynamicConfig:
             )
         in_force = self.broker_overrides(self.broker_name)
         for name in overrides.keys() | in_force.keys():
-            match = re.fullmatch(_OF_LISTENER, name)
+            match = re.fullmatch(OF_LISTENER, name)
             if match is None or key_of_listener(name) not in NEW_LISTENER_KEYS - KEY_STORE_KEYS:
                 continue
             listener = match[1].upper()
@@ -483,43 +430,11 @@ class DynamicConfig:
         return int(next((layer[key] for layer in layers if key in layer), UNUSED_THREAD_KEYS[key]))
 
 
-def key_of_listener(name: str) -> str | None:
-    """The key, as `ssl.client.auth`, in a setting of a single listener; else None."""
-    match = re.fullmatch(_OF_LISTENER, name)
-    return None if match is None else sasl_key_of(name) or match[2]
-
-
-def is_key_store(name: str) -> bool:
-    """Whether a setting says where a listener's keys or those it trusts are."""
-    return key_of_listener(name) in KEY_STORE_KEYS
-
-
-def is_of_listener(name: str) -> bool:
-    """Whether a setting of a single listener can change, or come with the listener."""
-    key = key_of_listener(name)
-    return key in KEY_STORE_KEYS or key in NEW_LISTENER_KEYS or key == CREATION_RATE_KEY
-
-
-def is_secret(name: str) -> bool:
-    """Whether the registry keeps a setting of a listener encrypted."""
-    return key_of_listener(name) in LISTENER_SECRETS
-
-
-def is_of_one_broker(name: str) -> bool:
-    """Whether a setting cannot be made for all brokers at once."""
-    return name in LISTENER_KEYS or (is_of_listener(name) and not name.endswith(CREATION_RATE_KEY))
-
-
 def _no_encoder(name: str) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_REQUEST,
         f"{name}: needs password.encoder.secret in the broker's file, by which it is encrypted",
     )
-
-
-def is_dynamic(name: str) -> bool:
-    """Whether a setting of the broker can change while it runs."""
-    return name in DYNAMIC_BROKER_KEYS or name in UNUSED_KEYS or is_of_listener(name)
 
 
 def _check_changeable(owner: str, name: str) -> None:
@@ -529,7 +444,7 @@ def _check_changeable(owner: str, name: str) -> None:
     if is_dynamic(name):
         return
     is_known = name in BrokerConfig.known_names() or family_of(name, BrokerConfig.refused)
-    if is_known or re.fullmatch(_OF_LISTENER, name):
+    if is_known or re.fullmatch(OF_LISTENER, name):
         hint = "; set it for a listener, as listener.name.<name>." + name
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,

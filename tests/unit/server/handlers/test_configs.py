@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.config.dynamic_keys import DYNAMIC_BROKER_KEYS
 from ottla.controller.broker_registration import ensure_persistent_paths
 from ottla.errors import ErrorCode
 from ottla.protocol.configs import (
@@ -23,7 +24,7 @@ from ottla.protocol.configs import (
 )
 from ottla.protocol.message import encode
 from ottla.registry.embedded import EmbeddedRegistry
-from ottla.server.dynamic_config import DYNAMIC_BROKER_KEYS, DynamicConfig
+from ottla.server.dynamic_config import DynamicConfig
 from ottla.server.handlers import configs
 from ottla.server.handlers.configs import ConfigsHandler
 from ottla.server.metadata_cache import MetadataCache
