@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Piece(NamedTuple):
+class OwnedOverrides(NamedTuple):
     """Overrides of one broker, or of all, that are in force together or not at all."""
 
     owner: str
@@ -270,7 +270,7 @@ class DynamicConfig:
         except ConfigError:
             self._brokers = {}
         left = self._pieces()
-        tried: list[Piece] = []
+        tried: list[OwnedOverrides] = []
         while left != tried:  # one that was taken may have made room for another
             tried, left = left, [each for each in left if self._refusal(each)]
         for each in left:
@@ -278,17 +278,18 @@ class DynamicConfig:
             logger.error(message, each.owner, each.what, self._refusal(each))
         return self._with_overrides()
 
-    def _pieces(self) -> list[Piece]:
+    def _pieces(self) -> list[OwnedOverrides]:
         """The overrides, those of listeners together."""
-        found: dict[tuple[str, str], Piece] = {}
+        found: dict[tuple[str, str], OwnedOverrides] = {}
         for owner in (paths.DEFAULT_ENTITY, self.broker_name):
             for name, text in self._wanted.get(owner, {}).items():
                 is_listeners = name in LISTENER_KEYS or is_of_listener(name)
                 what = "listeners" if is_listeners else name
-                found.setdefault((owner, what), Piece(owner, what, {})).overrides[name] = text
+                piece = found.setdefault((owner, what), OwnedOverrides(owner, what, {}))
+                piece.overrides[name] = text
         return list(found.values())
 
-    def _refusal(self, piece: Piece) -> str:
+    def _refusal(self, piece: OwnedOverrides) -> str:
         """Put a piece in force beside those that are; or why that cannot be."""
         before = self._brokers.get(piece.owner, {})
         self._brokers[piece.owner] = before | piece.overrides
