@@ -164,7 +164,7 @@ def _offset_rows(admin: Admin, group: GroupDescription, terminal: Terminal) -> l
     }
     readers = {partition: member for member in group.members for partition in member.assignment}
     every = sorted({*committed, *readers})
-    led = with_leaders(admin, every, terminal)
+    led, _ = with_leaders(admin, every, terminal)
     ends = _log_offsets(admin, led, LATEST_TIMESTAMP)
     starts = _log_offsets(
         admin, [each for each in led if each not in committed], EARLIEST_TIMESTAMP
@@ -207,7 +207,7 @@ def _rows_once_read(
             f"Group '{group.group_id}' has committed no offsets; "
             f"it has subscribed to {', '.join(topics)}."
         )
-    led = with_leaders(admin, partitions, terminal)
+    led, _ = with_leaders(admin, partitions, terminal)
     starts, ends = (
         _log_offsets(admin, led, when) for when in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
     )

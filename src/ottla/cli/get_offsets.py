@@ -88,8 +88,9 @@ class GetOffsetsCommand(Command):
         wanted = partition_filter(arguments)
         servers = bootstrap_server(arguments)
         with terminal.admin(servers, command_settings(arguments)) as admin:
-            partitions = matching_partitions(admin, arguments, wanted, terminal)
-            return print_offsets(admin, partitions, timestamp, arguments.format, terminal)
+            partitions, skipped = matching_partitions(admin, arguments, wanted, terminal)
+            status = print_offsets(admin, partitions, timestamp, arguments.format, terminal)
+            return 1 if skipped else status
 
 
 def parse_time(text: str, terminal: Terminal) -> int:
@@ -147,12 +148,12 @@ def parse_rule(rule: str) -> PartitionFilter:
 
 def matching_partitions(
     admin: Admin, arguments: Namespace, wanted: PartitionFilter, terminal: Terminal
-) -> list[TopicPartition]:
-    """The partitions that are asked for and have a leader to ask."""
+) -> tuple[list[TopicPartition], int]:
+    """The partitions that are asked for and have a leader to ask, and how many have none."""
     topics = admin.list_topics()
     if arguments.exclude_internal_topics:
         topics -= INTERNAL_TOPICS
-    found = []
+    found, skipped = [], 0
     for name, topic in sorted(admin.describe_topics(sorted(topics)).items()):
         for each in topic.partitions:
             partition = TopicPartition(name, each.partition)
@@ -160,11 +161,12 @@ def matching_partitions(
                 continue
             if each.leader < 0:
                 note_no_leader(partition, terminal)
+                skipped += 1
             else:
                 found.append(partition)
     if not found:
         raise CommandError(_nothing(arguments))
-    return sorted(found)
+    return sorted(found), skipped
 
 
 def _nothing(arguments: Namespace) -> str:

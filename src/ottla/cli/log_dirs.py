@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli.command import Command
 from ottla.cli.options import (
@@ -18,13 +18,27 @@ from ottla.cli.options import (
 )
 from ottla.cli.property_files import command_settings
 from ottla.cli.table import TEXT, add_format, show_rows
+from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from ottla import Admin
     from ottla.cli.terminal import Terminal
     from ottla.clients.admin.log_dirs import LogDirDescription, LogDirs
+
+
+NO_TOPIC: Final[dict[str, Any]] = {
+    "topic": None,
+    "partitions": 0,
+    "bytes": 0,
+    "of_disk": None,
+    "offset_lag": 0,
+    "moving": False,
+    "replicas": [],
+}
+"""What a row has for a directory that has failed: nobody knows what is in it."""
 
 
 class LogDirsCommand(Command):
@@ -56,25 +70,43 @@ class LogDirsCommand(Command):
             alive = sorted(node.id for node in admin.describe_cluster().nodes)
             brokers = alive if wanted is None else wanted
             check_brokers(brokers, alive)
-            if arguments.format != TEXT:
-                described = admin.describe_log_dirs(brokers)
-                show_rows(topic_rows(described, topics), arguments.format, terminal)
-                return 0
-            terminal.print(
-                "Querying brokers for log directories information\n"
-                "Received log directory information from brokers " + ",".join(map(str, brokers))
-            )
-            rows = [
-                {"broker": broker, "logDirs": [row(*each, topics) for each in sorted(dirs.items())]}
-                for broker, dirs in sorted(admin.describe_log_dirs(brokers).items())
-            ]
+            described, failed = answers(admin, brokers)
+        for broker, error in failed.items():
+            terminal.note(f"Error: no log directories of broker {broker}: {error}")
+        if arguments.format != TEXT:
+            show_rows(topic_rows(described, topics), arguments.format, terminal)
+            return 1 if failed else 0
+        terminal.print(
+            "Querying brokers for log directories information\n"
+            "Received log directory information from brokers " + ",".join(map(str, described))
+        )
+        rows = [
+            {"broker": broker, "logDirs": [row(*each, topics) for each in sorted(dirs.items())]}
+            for broker, dirs in described.items()
+        ]
         document = {"version": 1, "brokers": rows}
         terminal.print(json.dumps(document, separators=(",", ":")))
-        return 0
+        return 1 if failed else 0
+
+
+def answers(
+    admin: Admin, brokers: Sequence[int]
+) -> tuple[dict[int, LogDirs], dict[int, KafkaError]]:
+    """The directories of the brokers that answer, if any does, and the errors of the others."""
+    found: Mapping[int, LogDirs | KafkaError]
+    try:
+        found = admin.describe_log_dirs(brokers)
+    except KafkaError as error:
+        found = getattr(error, "results", {})
+        if all(isinstance(got, KafkaError) for got in found.values()):
+            raise
+    failed = {each: got for each, got in found.items() if isinstance(got, KafkaError)}
+    described = {each: got for each, got in found.items() if not isinstance(got, KafkaError)}
+    return dict(sorted(described.items())), dict(sorted(failed.items()))
 
 
 def topic_rows(described: Mapping[int, LogDirs], topics: set[str]) -> list[dict[str, Any]]:
-    """A row for each topic in a directory, the largest first."""
+    """A row for each topic in a directory, the largest first, and for each failed directory."""
     rows = [
         row
         for broker, dirs in sorted(described.items())
@@ -87,21 +119,25 @@ def topic_rows(described: Mapping[int, LogDirs], topics: set[str]) -> list[dict[
 def dir_rows(
     broker: int, path: str, found: LogDirDescription, topics: set[str]
 ) -> Iterator[dict[str, Any]]:
-    """A row for each topic that has replicas in the directory."""
+    """A row for each topic that has replicas in the directory; one without a topic if it failed."""
+    error = found.error.name if found.error else None
+    shown = {"broker": broker, "log_dir": path}
+    if error is not None:
+        yield {**shown, **NO_TOPIC, "error": error}
     for topic, replicas in groupby(sorted(found.replicas.items()), key=lambda each: each[0].topic):
         if topics and topic not in topics:
             continue
         mine = list(replicas)
         size = sum(replica.size_in_bytes for _, replica in mine)
         yield {
-            "broker": broker,
-            "log_dir": path,
+            **shown,
             "topic": topic,
             "partitions": len(mine),
             "bytes": size,
             "of_disk": f"{size / found.total_bytes:.2%}" if found.total_bytes > 0 else None,
             "offset_lag": sum(replica.offset_lag for _, replica in mine),
             "moving": any(replica.is_future for _, replica in mine),
+            "error": error,
             "replicas": [{"partition": p.partition, **replica._asdict()} for p, replica in mine],
         }
 

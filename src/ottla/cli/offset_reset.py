@@ -96,7 +96,7 @@ def reset_offsets(
     states = {group_id: group.state for group_id, group in admin.describe_groups(groups).items()}
     plan: ResetPlan = {}
     before: ResetPlan = {}
-    refused = 0
+    left_out = 0
     for_person = arguments.format != TEXT or terminal.shows_results
     for group in groups:
         if states[group] not in IDLE_STATES:
@@ -104,11 +104,13 @@ def reset_offsets(
                 "Error: Assignments can only be reset if the group "
                 f"'{one_line(group)}' is inactive, but the current state is {states[group]}."
             )
-            refused += 1
+            left_out += 1
             continue
         if for_person:
             before[group] = committed_offsets(admin, group)
-        plan[group] = _Planner(admin, group, arguments, terminal).offsets()
+        planner = _Planner(admin, group, arguments, terminal)
+        plan[group] = planner.offsets()
+        left_out += planner.skipped
         if arguments.execute and plan[group]:
             admin.alter_group_offsets(group, dict(plan[group]))
     if not (arguments.dry_run or arguments.execute):
@@ -116,14 +118,14 @@ def reset_offsets(
     if arguments.export:
         plan_text = plan_as_csv(plan, with_group=len(groups) != 1)
         terminal.out.write(harmless(plan_text) if terminal.shows_results else plan_text)
-        return 1 if refused else 0
+        return 1 if left_out else 0
     times = times_at(admin, plan, arguments, terminal) if for_person else {}
     rows = plan_rows(plan, before, times, terminal.now_ms())
     if arguments.format != TEXT:
         show_rows(rows, arguments.format, terminal)
     else:
         _print_plan(rows, for_person=for_person, terminal=terminal)
-    return 1 if refused else 0
+    return 1 if left_out else 0
 
 
 def committed_offsets(admin: Admin, group: str) -> Offsets:
@@ -224,12 +226,14 @@ class _Planner:
         self.group = group
         self.arguments = arguments
         self.terminal = terminal
+        self.skipped = 0
+        """How many partitions without a leader the plan leaves out."""
 
     def offsets(self) -> Offsets:
         """The plan, by the scenario that the options name."""
         if self.arguments.from_file:
             return self._from_file(self.arguments.from_file)
-        partitions = with_leaders(self.admin, self._scope(), self.terminal)
+        partitions, self.skipped = with_leaders(self.admin, self._scope(), self.terminal)
         reset = self._reset()
         found = {each: self._find(partitions, each) for each in timestamps(reset)}
         try:
@@ -296,7 +300,7 @@ class _Planner:
         for each in offsets:
             if each not in known:
                 raise CommandError(f"{path}: there is no partition {each}")
-        led = with_leaders(self.admin, offsets, self.terminal)
+        led, self.skipped = with_leaders(self.admin, offsets, self.terminal)
         ends = (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
         found = {each: self._find(led, each) for each in ends}
         return within_log({each: offsets[each] for each in led}, found, self._warn)

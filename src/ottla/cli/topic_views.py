@@ -261,20 +261,21 @@ def contents(admin: Admin, topics: Mapping[str, TopicDescription]) -> tuple[Offs
 
 def with_leaders(
     admin: Admin, partitions: Collection[TopicPartition], terminal: Terminal
-) -> list[TopicPartition]:
-    """Those that have a leader to ask, in order; a note names each that is skipped.
+) -> tuple[list[TopicPartition], int]:
+    """Those that have a leader to ask, in order, and how many are skipped: a note names each.
 
     To ask about the others would take until default.api.timeout.ms is over. A partition of a topic
     that was deleted is left out without a note.
     """
     leaders = leaders_of(admin, {partition.topic for partition in partitions})
-    led = []
+    led, skipped = [], 0
     for partition in sorted(set(partitions) & leaders.keys()):
         if leaders[partition] >= 0:
             led.append(partition)
         else:
             note_no_leader(partition, terminal)
-    return led
+            skipped += 1
+    return led, skipped
 
 
 def leaders_of(admin: Admin, topics: Collection[str]) -> dict[TopicPartition, int]:

@@ -241,7 +241,7 @@ class FakeAdmin:
         return -1 if known is None else known
 
     def describe_log_dirs(self, brokers: list[int]) -> dict[int, LogDirs]:
-        return {broker: self.log_dirs.get(broker, {}) for broker in brokers}
+        return checked({broker: self.log_dirs.get(broker, {}) for broker in brokers})
 
     def delete_records(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         return checked({each: self.failures.get(each) or low for each, low in offsets.items()})

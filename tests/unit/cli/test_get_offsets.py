@@ -107,13 +107,13 @@ def test_mistakes_are_one_line(tool, cluster, words, line):
 
 
 def test_partition_without_leader_is_skipped(tool, cluster):
-    """The others are shown."""
+    """The others are shown, and the status tells that they are not all."""
     cluster.add_topic("b", TopicPartitionInfo(0, -1), TopicPartitionInfo(1, 0))
     cluster.add_log(TopicPartition("b", 1), 0, 4)
 
     outcome = tool("get-offsets", "--topic", "b")
 
-    assert outcome.lines == ["b:1:4"]
+    assert (outcome.status, outcome.lines) == (1, ["b:1:4"])
     assert "partition b-0 does not have a leader" in outcome.err
 
 

@@ -116,7 +116,7 @@ def test_time_that_no_record_has_is_said_to_be_the_log_end(tool, cluster):
 
 @pytest.mark.parametrize("words", [("--to-latest",), ("--to-offset", "7"), ("--shift-by", "1")])
 def test_partition_without_a_leader_is_skipped_by_a_reset(tool, cluster, words):
-    """It is named; the other partitions are reset."""
+    """It is named; the other partitions are reset, and the status tells that one is not."""
     cluster.add_topic("t", TopicPartitionInfo(0, 0), TopicPartitionInfo(1, -1))
     cluster.committed["g"][T1] = 1
     words = ("--reset-offsets", "--group", "g", "--topic", "t", "--execute", *words)
@@ -124,6 +124,7 @@ def test_partition_without_a_leader_is_skipped_by_a_reset(tool, cluster, words):
 
     assert "Error: partition t-1 does not have a leader. It is skipped." in outcome.err
     assert list(cluster.changes[-1][2]) == [T0]
+    assert outcome.status == 1
 
 
 def test_duration_is_counted_from_now(reset, cluster, monkeypatch):

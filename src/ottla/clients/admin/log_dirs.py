@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.clients.network_client import response_error
 from ottla.errors import ErrorCode, KafkaError
@@ -15,13 +15,17 @@ from ottla.protocol.log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
+from ottla.runtime.scheduler import gather_each
 from ottla.structs import NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ottla.clients.admin.admin_client import AdminClient
+    from ottla.protocol.message import Request
     from ottla.runtime.timing import Deadline
+
+T = TypeVar("T")
 
 
 class ReplicaInfo(NamedTuple):
@@ -65,35 +69,46 @@ class LogDirAdmin:
         self._admin = admin
 
     async def describe_log_dirs(self, broker_ids: Sequence[int]) -> dict[int, LogDirs | KafkaError]:
-        admin = self._admin
-
-        async def attempt(
-            pending: list[int], deadline: Deadline
-        ) -> dict[int, LogDirs | KafkaError]:
-            if not set(pending) <= set(admin.client.node_ids):
-                await admin.metadata.update(deadline)
-            request = DescribeLogDirsRequest(topics=None)
-            return {each: described(await admin.client.send(each, request)) for each in pending}
-
-        return await admin.for_each(broker_ids, attempt)
+        request = DescribeLogDirsRequest(topics=None)
+        return await self._of_each(broker_ids, lambda _: request, lambda _, got: described(got))
 
     async def alter_replica_log_dirs(
         self, targets: Mapping[TopicPartitionReplica, str]
     ) -> Outcomes:
+        mine: dict[int, dict[TopicPartitionReplica, str]] = {}
+        for replica, path in targets.items():
+            mine.setdefault(replica.broker_id, {})[replica] = path
+        answers = await self._of_each(
+            sorted(mine), lambda broker: alteration(mine[broker]), outcomes_of
+        )
+        outcomes: Outcomes = {}
+        for broker, answer in answers.items():
+            if isinstance(answer, KafkaError):
+                answer = dict.fromkeys(mine[broker], answer)
+            outcomes |= answer
+        return outcomes
+
+    async def _of_each(
+        self,
+        broker_ids: Iterable[int],
+        request_to: Callable[[int], Request],
+        taken: Callable[[int, Any], T | KafkaError],
+    ) -> dict[int, T | KafkaError]:
+        """The answer of each broker, or its error: one that hangs keeps back no other's."""
         admin = self._admin
-        brokers = {replica.broker_id for replica in targets}
 
-        async def attempt(deadline: Deadline) -> Outcomes:
-            if not brokers <= set(admin.client.node_ids):
+        async def ask(broker: int) -> T | KafkaError:
+            try:
+                return taken(broker, await admin.client.send(broker, request_to(broker)))
+            except KafkaError as error:
+                return error
+
+        async def attempt(pending: list[int], deadline: Deadline) -> dict[int, T | KafkaError]:
+            if not set(pending) <= set(admin.client.node_ids):
                 await admin.metadata.update(deadline)
-            outcomes: Outcomes = {}
-            for broker_id in sorted(brokers):
-                mine = {each: path for each, path in targets.items() if each.broker_id == broker_id}
-                response = await admin.client.send(broker_id, alteration(mine))
-                outcomes |= outcomes_of(broker_id, response)
-            return outcomes
+            return dict(zip(pending, await gather_each(ask, pending), strict=True))
 
-        return await admin.until_done(attempt)
+        return await admin.for_each(broker_ids, attempt)
 
 
 def alteration(targets: Mapping[TopicPartitionReplica, str]) -> AlterReplicaLogDirsRequest:

@@ -221,6 +221,30 @@ def test_known_brokers_are_not_looked_up_again(virtual_admin, cluster, runtime, 
     assert runtime.clock.monotonic_ms() == 0
 
 
+AT_EACH_BROKER = {name: AT_KNOWN_BROKERS[name] for name in ("settings", "directories", "moves")}
+
+
+@pytest.mark.parametrize(("call", "kind", "answer"), AT_EACH_BROKER.values(), ids=AT_EACH_BROKER)
+def test_broker_that_hangs_keeps_back_no_answer_of_another(
+    runtime, cluster, monkeypatch, call, kind, answer
+):
+    """The others are asked at the same time, and once; the one that hangs has an error."""
+    for broker in cluster.brokers.values():
+        broker.on(kind, answer)
+    cluster[1].on(kind, None)
+    limits = {"default_api_timeout_ms": 4000, "request_timeout_ms": 1000}
+    with admin_of(runtime, cluster, monkeypatch, **limits) as admin:
+        try:
+            results = call(admin)
+        except BulkError as error:
+            results = error.results
+
+    failed = [isinstance(results.get(key), KafkaError) for key in sorted(results, key=str)]
+    assert failed == [False, True, False] or failed == [True]
+    asked_ids = [node_id for node_id, _ in asked(cluster, kind)]
+    assert (asked_ids.count(0), asked_ids.count(2)) == (1, 1)
+
+
 @pytest.mark.parametrize(("limit_ms", "answer_ms"), [(100_000, 90_000), (3000, 2900)])
 def test_call_of_two_steps_has_time_for_both(runtime, cluster, monkeypatch, limit_ms, answer_ms):
     """default.api.timeout.ms is the limit of each step, and the I/O thread waits for both."""
