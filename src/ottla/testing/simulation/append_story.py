@@ -35,7 +35,7 @@ from ottla.testing.simulation.copier import CALL_TIMEOUT_MS, transactional_produ
 from ottla.testing.simulation.copy_story import CopyStory
 from ottla.testing.simulation.group_ledger import CLOSE_TIMEOUT_MS, RESTART_MS
 from ottla.testing.simulation.invariants import History
-from ottla.testing.simulation.story import PEACE_LIMIT_MS, TOPIC, Story
+from ottla.testing.simulation.story import TOPIC, Story
 from ottla.testing.simulation.workload import METADATA_TIMEOUT_MS, Reader, SimulatedClient
 
 APPENDERS: Final = 3
@@ -92,7 +92,7 @@ class AppendStory(CopyStory):
         def has_read_all() -> bool:
             return all(last.next_offsets.get(each, 0) >= end for each, end in ends.items())
 
-        if not self.world.run_until(has_read_all, PEACE_LIMIT_MS):
+        if not self._is_reached(has_read_all):
             self.history.violations.append(f"not everything can be read: {last.next_offsets}")
         visible = last.history.seen
         self.history.violations += [*last.history.violations, *self._appends.check(visible)]

@@ -15,7 +15,7 @@ from ottla.testing.simulation.copier import GROUP, Copier
 from ottla.testing.simulation.group_ledger import GroupLedger
 from ottla.testing.simulation.group_story import count_removals
 from ottla.testing.simulation.invariants import History
-from ottla.testing.simulation.story import PARTITIONS, PEACE_LIMIT_MS, START_LIMIT_MS, TOPIC, Story
+from ottla.testing.simulation.story import PARTITIONS, START_LIMIT_MS, TOPIC, Story
 from ottla.testing.simulation.workload import Reader, SimulatedClient
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class CopyStory(Story):
                 for tp, copy in zip(self.partitions, self._copies, strict=True)
             )
 
-        if not self.world.run_until(are_copied, PEACE_LIMIT_MS):
+        if not self._is_reached(are_copied):
             self.history.violations.append(f"not everything is copied: {self._state()}")
         for tp, copy in zip(self.partitions, self._copies, strict=True):
             self._compare(tp, copy, last.history.seen.get(copy, {}))

@@ -29,7 +29,7 @@ from ottla.testing.simulation.group_ledger import GROUP, GroupReader
 from ottla.testing.simulation.group_rules import broken_rules, groups_of
 from ottla.testing.simulation.group_story import CLASSIC, GroupStory
 from ottla.testing.simulation.operations_story import MAX_PASSING_MS
-from ottla.testing.simulation.story import PARTITIONS, PEACE_LIMIT_MS, REPLICAS, TOPIC
+from ottla.testing.simulation.story import PARTITIONS, REPLICAS, TOPIC
 from ottla.testing.simulation.workload import SimulatedClient
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class CrowdStory(GroupStory):
         super()._end()
         if self.history.violations:
             return
-        if not self.world.run_until(self._has_settled, PEACE_LIMIT_MS):
+        if not self._is_reached(self._has_settled):
             owned = {member.name: sorted(member.owned) for member in self._members}
             groups = [group for host in self.cluster.hosts for group in groups_of(host)]
             states = [(group.group_id, group.state_name, len(group.members)) for group in groups]

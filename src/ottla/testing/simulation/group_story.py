@@ -15,7 +15,7 @@ from ottla.structs import OFFSETS_TOPIC, TopicPartition
 from ottla.testing.simulation.cluster import SimulatedCluster
 from ottla.testing.simulation.group_ledger import GROUP, GroupLedger, GroupReader, RecordOwner
 from ottla.testing.simulation.invariants import batches_of, partitions_of
-from ottla.testing.simulation.story import PEACE_LIMIT_MS, TOPIC, Story
+from ottla.testing.simulation.story import TOPIC, Story
 
 
 class GroupStory(Story):
@@ -111,7 +111,7 @@ class GroupStory(Story):
         super()._end()
         if self.history.violations:
             return
-        if not self.world.run_until(self._has_got_everything, PEACE_LIMIT_MS):
+        if not self._is_reached(self._has_got_everything):
             self.history.violations.append(
                 f"the group has got {self._ledger.ends} only: {self._state()}"
             )
