@@ -77,12 +77,15 @@ def describe_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> N
     if not names:
         return
     topics = admin.describe_topics(names)
-    settings = _settings(admin, names)
     wanted = _wanted_partitions(arguments, lambda: _live_brokers(admin))
+    of_min_isr = arguments.under_min_isr_partitions or arguments.at_min_isr_partitions
+    # No report waits for settings that it does not show: brokers read them from the registry.
+    settings = _settings(admin, names) if wanted is None or of_min_isr else {}
     shown = 0
     for name in names:
-        own = {key: each.value for key, each in settings[name].items() if not each.is_default}
-        min_isr = int(settings[name]["min.insync.replicas"].value or 1)
+        entries = settings.get(name, {})
+        own = {key: each.value for key, each in entries.items() if not each.is_default}
+        min_isr = int(entries["min.insync.replicas"].value or 1) if entries else 1
         shown += _print(Described(topics[name], own, min_isr), wanted, arguments, terminal)
     if wanted is not None and not shown:
         count = sum(len(topic.partitions) for topic in topics.values())

@@ -146,6 +146,20 @@ def test_reports_show_only_partitions_that_fit(tool, cluster, report, partitions
     assert [int(line.split("\t")[2].removeprefix("Partition: ")) for line in lines] == partitions
 
 
+@pytest.mark.parametrize("report", ["--under-replicated-partitions", "--unavailable-partitions"])
+def test_reports_of_replicas_do_not_wait_for_the_registry(tool, cluster, monkeypatch, report):
+    """Brokers read settings from it, and ZooKeeper may be what is broken."""
+
+    def no_answer(*_):
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+
+    monkeypatch.setattr(cluster, "describe_configs", no_answer)
+    outcome = tool("topics", "--describe", "--topic", "ill", report)
+
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "Partition: 3" in outcome.out
+
+
 def test_topics_with_overrides_are_shown_without_partitions(tool, cluster):
     """The output has the lines of topics alone."""
     assert tool("topics", "--describe", "--topics-with-overrides").lines == [
