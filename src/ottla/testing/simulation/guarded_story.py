@@ -24,7 +24,7 @@ from ottla.security.acls import (
     ResourceType,
 )
 from ottla.testing.simulation.administrator import RETRY_MS, Administrator
-from ottla.testing.simulation.story import PEACE_LIMIT_MS, START_LIMIT_MS, TOPIC, Story
+from ottla.testing.simulation.story import PEACE_LIMIT_MS, TOPIC, Story
 from ottla.testing.simulation.stranger import GUEST, KEEPER, STRANGER, Guest, Stranger
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class GuardedStory(Story):
 
     def _begin(self) -> None:
         self._keeper.process.spawn(self._keeper.run(), "keep the ACLs")
-        self._wait(self._keeper.is_done_everywhere, START_LIMIT_MS, "the ACLs are not in force")
+        self._wait(self._keeper.is_done_everywhere, "the ACLs are not in force")
         super()._begin()
         self._guest.process.spawn(self._guest.run(self.partitions), "read as a guest")
         self._stranger.process.spawn(self._stranger.run(), "try everything")
