@@ -107,13 +107,17 @@ async def register_broker(
     try:
         await registry.create(path, data, ephemeral=True)
     except NodeExistsError:
-        raise KafkaError(
-            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            f"broker.id={broker_id}: a broker of this id is registered already",
-        ) from None
+        raise id_taken(broker_id) from None
     stat = await registry.exists(path)
     assert stat is not None, "the node lives as long as this broker's session"
     return stat.created_id
+
+
+def id_taken(broker_id: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+        f"broker.id={broker_id}: a broker of this id is registered already",
+    )
 
 
 async def live_brokers(registry: Registry) -> dict[int, BrokerEndPoints]:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final, TypeVar
 from uuid import UUID
 
+from ottla.controller.broker_registration import id_taken
 from ottla.controller.leader_election import in_next_epoch
 from ottla.controller.topic_store import StoredState, TopicReader
 from ottla.errors import KafkaError
@@ -63,6 +64,7 @@ class LostLogs:
 
         Where the state of a young partition was never written again, all brokers may have ended
         before they made its log: the wait is no longer than a session then, and it may be led.
+        DUPLICATE_BROKER_REGISTRATION where a broker of this id outlives a session: it has the logs.
         """
         session_ms = self._broker.config.zookeeper_session_timeout_ms + EXPIRY_SLACK_MS
         missing = await self._answered(self._missing)
@@ -73,7 +75,11 @@ class LostLogs:
         while shared := {tp: each for tp, each in lost.items() if len(each.state.isr) > 1}:
             is_sure = any(map(self._was_made, shared.values()))
             limit_ms = PATIENCE_MS if is_sure else min(session_ms, PATIENCE_MS)
-            if waited_ms >= limit_ms:
+            is_over = waited_ms >= min(limit_ms, session_ms)
+            if is_over and await self._answered(self._is_registered):
+                if waited_ms >= session_ms:
+                    raise id_taken(self._broker.broker_id)
+            elif waited_ms >= limit_ms:
                 break
             if not waited_ms:
                 logger.warning("%s: waiting for up to %d ms", self._told(shared), limit_ms)
@@ -98,6 +104,11 @@ class LostLogs:
             except SessionEndedError as error:
                 logger.warning("the registry is asked again for lost logs: %s", error)
                 await pause(self._broker.runtime.scheduler, REGISTRY_RETRY_MS)
+
+    async def _is_registered(self) -> bool:
+        """Whether the id has a node: of a process that was killed, for as long as its session."""
+        node = paths.broker(self._broker.broker_id)
+        return await self._broker.registry.exists(node) is not None
 
     async def _give_up(self, one: tuple[TopicPartition, StoredState]) -> None:
         """Be out of sync, where others are in sync: a controller would drop them, as they are away.

@@ -10,7 +10,9 @@ import pytest
 from ottla import Admin, Producer
 from ottla.config.broker_config import BrokerConfig
 from ottla.controller.topic_store import StoredState, TopicReader
+from ottla.errors import KafkaError
 from ottla.log.log_files import PARTITION_METADATA
+from ottla.log.log_manager import LogManager
 from ottla.registry.tree import SessionEndedError
 from ottla.replication import replica_manager
 from ottla.runtime import SystemClock
@@ -424,3 +426,35 @@ def test_place_that_is_given_up_stops_no_leader_that_lives(cluster):
     send(cluster)
 
     assert values(cluster) == [*range(RECORDS)] * 2
+
+
+@pytest.mark.parametrize("session_ms", [200, 600])
+def test_second_process_of_a_broker_is_refused_and_gives_no_place_up(
+    cluster, monkeypatch, session_ms
+):
+    """It has no logs, and took the running broker's leaderships away, a minute later.
+
+    A session may last longer than the patience of a start, or not as long.
+    """
+    write_state_again(cluster)
+    monkeypatch.setattr(lost_logs, "PATIENCE_MS", 400)
+    monkeypatch.setattr(lost_logs, "EXPIRY_SLACK_MS", 0)
+    broker = cluster.broker(1)
+    second = SimpleNamespace(
+        runtime=broker.runtime,
+        config=broker.config.replace(zookeeper_session_timeout_ms=session_ms),
+        broker_id=1,
+        registry=broker.registry,
+        dynamic_config=broker.dynamic_config,
+        log_manager=LogManager(broker.runtime, broker.config, broker.dynamic_config.topic_config),
+    )
+
+    async def states():
+        return (await TopicReader(broker.registry).read_states([T]))[T].state
+
+    before = cluster.run(states())
+    with pytest.raises(KafkaError, match="a broker of this id is registered already"):
+        cluster.run(lost_logs.LostLogs(second).wait())
+
+    assert cluster.run(states()) == before
+    assert 1 in before.isr
