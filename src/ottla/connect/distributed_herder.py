@@ -358,17 +358,27 @@ class DistributedHerder(Herder):
         for name in list(self.worker.connectors):
             if TaskId(name, CONNECTOR) not in self.owned or name not in state.connectors:
                 await self.worker.stop_connector(name)
-        for name, number in sorted(self.owned):
-            if number == CONNECTOR and name in state.connectors:
-                self._start_connector(name)
+        for each in sorted(self.owned):
+            is_here = each.connector in self.worker.connectors or each not in self.owned
+            if each.task == CONNECTOR and each.connector in state.connectors and not is_here:
+                self._start_connector(each.connector)
+                await asyncio.sleep(0)
         self._run_as = {each: run for each, run in self._run_as.items() if each in wanted}
-        if self.group.member.needs_join:
-            return  # tasks of before may read their partitions on other workers until then
         for task_id, version in wanted.items():
-            if task_id not in self.worker.tasks and self._run_as.get(task_id) != version:
+            if self.group.member.needs_join:
+                return  # tasks of before may read their partitions on other workers until then
+            if task_id in self.worker.tasks or self._run_as.get(task_id) == version:
+                continue
+            if self._is_wanted(task_id, version):
                 self._run_as[task_id] = version
                 target = state.target(task_id.connector)
                 self.worker.start_task(task_id, version.properties, target)
+                await asyncio.sleep(0)  # to start thousands takes longer than a session
+
+    def _is_wanted(self, task_id: TaskId, version: TaskVersion) -> bool:
+        """Whether a task is to run here as it was planned: others have started meanwhile."""
+        is_here = task_id in self.owned and self.state.has_task(task_id)
+        return is_here and version_to_run(self, task_id) == version
 
     async def _stop_others(self, wanted: Mapping[TaskId, TaskVersion]) -> None:
         """Stop tasks that are not wanted, or are of another version."""
@@ -380,9 +390,7 @@ class DistributedHerder(Herder):
     def _wanted_tasks(self) -> dict[TaskId, TaskVersion]:
         """The tasks to run here."""
         return {
-            each: version_to_run(self, each)
-            for each in self.owned
-            if each.task != CONNECTOR and each in self.state.task_ids(each.connector)
+            each: version_to_run(self, each) for each in self.owned if self.state.has_task(each)
         }
 
     def _start_connector(self, name: str) -> None:

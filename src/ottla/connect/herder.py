@@ -82,6 +82,10 @@ class ConfigState:
     def target(self, name: str) -> TargetState:
         return self.targets.get(name, TargetState.STARTED)
 
+    def has_task(self, task_id: TaskId) -> bool:
+        """Whether a task was planned; at once, however many there are."""
+        return 0 <= task_id.task < len(self.tasks.get(task_id.connector, ()))
+
     def task_ids(self, name: str) -> list[TaskId]:
         return [TaskId(name, number) for number in range(len(self.tasks.get(name, ())))]
 
@@ -227,7 +231,7 @@ class Herder(ABC):
 
     def _check_task(self, task_id: TaskId) -> None:
         self.config(task_id.connector)
-        if task_id not in self.state.task_ids(task_id.connector):
+        if not self.state.has_task(task_id):
             raise refusal(404, f"Task {task_id.connector}-{task_id.task} not found")
 
     # Plug-ins and their settings; their code is run, so that these may take a while
@@ -494,7 +498,7 @@ class Herder(ABC):
             self.statuses.put_connector(name, self.own_status(name, state, trace))
 
     def _on_task_status(self, task_id: TaskId, state: State, trace: str | None) -> None:
-        if task_id in self.state.task_ids(task_id.connector):  # else it is one that is gone
+        if self.state.has_task(task_id):  # else it is one that is gone
             self.statuses.put_task(task_id, self.own_status(task_id.connector, state, trace))
 
     generation = 0

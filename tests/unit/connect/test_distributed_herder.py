@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import sys
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
@@ -16,6 +18,7 @@ from ottla.clients.admin.descriptions import NewTopic
 from ottla.connect import distributed_herder
 from ottla.connect.connect_protocol import CONNECTOR
 from ottla.connect.offset_storage import TopicOffsetStorage
+from ottla.connect.worker import Worker
 from ottla.connect.worker_task import TaskId
 from ottla.errors import ConfigError, KafkaTimeoutError
 from ottla.testing import InProcessBroker, wait_until
@@ -438,6 +441,40 @@ def test_restart_reaches_the_worker_that_runs_it(broker, workers):
         for task in (0, 1):
             restart_task(worker, f"/connectors/r/tasks/{task}/restart")
     wait_for_state(second, "r", *["RUNNING"] * 3)
+
+
+def test_starts_of_many_tasks_hold_up_no_heartbeat(broker, workers, monkeypatch):
+    """Two thousand took longer than a session: the worker was put out, and began again and again.
+
+    The loop turns between two starts, and to know the wanted ones takes a step for each.
+    """
+    (worker,) = workers(1)
+    turns, starts = [], []
+    start = Worker.start_task
+
+    def noted_start(self, *task):
+        starts.append(len(turns))
+        asyncio.get_running_loop().call_soon(turns.append, None)
+        start(self, *task)
+
+    def steps():
+        found = []
+        sys.setprofile(lambda _, event, name: found.append(event))
+        try:
+            worker.herder._wanted_tasks()
+        finally:
+            sys.setprofile(None)
+        return len(found)
+
+    monkeypatch.setattr(Worker, "start_task", noted_start)
+    ask(worker, "PUT", "/connectors/few/config", split("few", tasks=10))
+    wait_for_state(worker, "few", *["RUNNING"] * 11)
+    of_few = steps()
+    ask(worker, "PUT", "/connectors/many/config", split("many", tasks=90))
+    wait_for_state(worker, "many", *["RUNNING"] * 91)
+
+    assert len(set(starts)) == len(starts) == 100
+    assert steps() < 20 * of_few
 
 
 def test_changed_connector_runs_with_its_new_settings(broker, workers):
