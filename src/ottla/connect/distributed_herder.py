@@ -171,6 +171,11 @@ def version_to_run(herder: Herder, task_id: TaskId) -> TaskVersion:
     return TaskVersion(properties, herder.state.generations.get(name, 0) if is_once else 0)
 
 
+def is_wanted(herder: Herder, task_id: TaskId, version: TaskVersion) -> bool:
+    """Whether this is the version of a task still: others have been started meanwhile."""
+    return herder.state.has_task(task_id) and version_to_run(herder, task_id) == version
+
+
 class DistributedHerder(Herder):
     """One worker of a group."""
 
@@ -358,10 +363,9 @@ class DistributedHerder(Herder):
         for name in list(self.worker.connectors):
             if TaskId(name, CONNECTOR) not in self.owned or name not in state.connectors:
                 await self.worker.stop_connector(name)
-        for each in sorted(self.owned):
-            is_here = each.connector in self.worker.connectors or each not in self.owned
-            if each.task == CONNECTOR and each.connector in state.connectors and not is_here:
-                self._start_connector(each.connector)
+        for name in [name for name, number in sorted(self.owned) if number == CONNECTOR]:
+            if TaskId(name, CONNECTOR) in self.owned and name in state.connectors:
+                self._start_connector(name)
                 await asyncio.sleep(0)
         self._run_as = {each: run for each, run in self._run_as.items() if each in wanted}
         for task_id, version in wanted.items():
@@ -369,16 +373,11 @@ class DistributedHerder(Herder):
                 return  # tasks of before may read their partitions on other workers until then
             if task_id in self.worker.tasks or self._run_as.get(task_id) == version:
                 continue
-            if self._is_wanted(task_id, version):
+            if task_id in self.owned and is_wanted(self, task_id, version):
                 self._run_as[task_id] = version
                 target = state.target(task_id.connector)
                 self.worker.start_task(task_id, version.properties, target)
                 await asyncio.sleep(0)  # to start thousands takes longer than a session
-
-    def _is_wanted(self, task_id: TaskId, version: TaskVersion) -> bool:
-        """Whether a task is to run here as it was planned: others have started meanwhile."""
-        is_here = task_id in self.owned and self.state.has_task(task_id)
-        return is_here and version_to_run(self, task_id) == version
 
     async def _stop_others(self, wanted: Mapping[TaskId, TaskVersion]) -> None:
         """Stop tasks that are not wanted, or are of another version."""
@@ -568,7 +567,7 @@ class DistributedHerder(Herder):
     async def fence(self, name: str) -> None:
         """End, as the leader, the transactions of former tasks."""
         self._check_leads()
-        await self.zombies.fence(name, self.config(name))
+        await self.zombies.fence(name, self.used_config(name))
 
     @property
     def session_key(self) -> SessionKey | None:

@@ -29,7 +29,7 @@ from ottla.connect.connector_settings import (
     required_name,
     validation_json,
 )
-from ottla.connect.offset_storage import SourceOffset, check_simple
+from ottla.connect.offset_storage import SourceOffset, check_stored
 from ottla.connect.plugin_thread import State, TargetState
 from ottla.connect.plugins import (
     CONNECTORS,
@@ -178,6 +178,10 @@ class Herder(ABC):
             raise refusal(404, f"Connector {name} not found")
         return found
 
+    def used_config(self, name: str) -> dict[str, str]:
+        """The same for code alone, with what references stand for; ConfigError where one fails."""
+        return self.worker.providers.resolve(self.config(name))
+
     def info(self, name: str) -> dict[str, Any]:
         config = self.config(name)
         tasks = [{"connector": name, "task": task} for _, task in self.state.task_ids(name)]
@@ -297,10 +301,8 @@ class Herder(ABC):
         return validation_json(checked)
 
     async def check(self, properties: Mapping[str, str]) -> Checked:
-        name = properties.get("name", "")
-        return await self.worker.ask(
-            lambda: self.worker.checker.check(properties), f"validating connector {name}"
-        )
+        what = f"validating connector {properties.get('name', '')}"
+        return await self.worker.ask(lambda: self.worker.check(properties), what)
 
     # Changing
 
@@ -397,7 +399,7 @@ class Herder(ABC):
 
     async def offsets(self, name: str) -> dict[str, Any]:
         """The offsets of a connector: those of its source, or of its consumer group."""
-        config = self.config(name)
+        config = self.used_config(name)
         if self.kind_of(config) == "sink":
             found = await self.worker.ask(
                 lambda: self._sink_offsets(name, config), f"reading offsets of {name}"
@@ -429,7 +431,7 @@ class Herder(ABC):
         self, name: str, wanted: Sequence[tuple[Place, Place | None]], verb: str
     ) -> str:
         await self._check_stopped(name)
-        config = self.config(name)
+        config = self.used_config(name)
         write = (
             self._alter_sink_offsets
             if self.kind_of(config) == "sink"
@@ -455,8 +457,8 @@ class Herder(ABC):
     ) -> bool:
         connector: Any = self.worker.plugins.connector(config["connector.class"])
         for partition, offset in wanted:
-            check_simple(partition, "partition")
-            check_simple(offset or {}, "offset")
+            check_stored(partition, "partition", is_key=True)
+            check_stored(offset or {}, "offset", is_key=True)
         is_known = connector.alter_offsets(parse_connector(connector, config)[1], wanted)
         entries = [SourceOffset(name, partition, offset) for partition, offset in wanted]
         self.worker.offsets_of(config).write(entries, 30_000)

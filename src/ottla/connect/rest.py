@@ -209,17 +209,21 @@ class RestServer:
         except NotLeaderError as error:
             return await self._forward(request, error)
         except ConnectRestError as error:
-            return _error(error.status, error.message)
+            return self._refused(error.status, error.message)
         except (TimeoutError, KafkaTimeoutError) as error:
             text = getattr(error, "message", "") or "Request timed out"
-            return _error(500, text)
+            return self._refused(500, text)
         except web.HTTPException as error:
             return _error(error.status, f"HTTP {error.status} {error.reason}")
         except KafkaError as error:
-            return _error(400, error.message)
+            return self._refused(400, error.message)
         except Exception as error:
             logger.exception("%s %s", request.method, request.path)
-            return _error(500, str(error) or type(error).__name__)
+            return self._refused(500, str(error) or type(error).__name__)
+
+    def _refused(self, status: int, message: str) -> web.Response:
+        """What code says of an error, with references in the place of secrets."""
+        return _error(status, self._herder.worker.providers.hide(message))
 
     async def _forward(self, request: web.Request, error: NotLeaderError) -> web.StreamResponse:
         """Have another worker answer: two hops at most, or two would ask each other without end."""
@@ -372,6 +376,8 @@ class RestServer:
         for each in wanted:
             if not isinstance(each, dict) or not isinstance(each.get("partition"), dict):
                 raise refusal(400, f"{shown(each)}: must have a partition and an offset")
+            if not isinstance(each.get("offset"), dict | None):
+                raise refusal(400, f"offset={shown(each['offset'])}: must be an object or null")
             pairs.append((each["partition"], each.get("offset")))
         message = await self._herder.alter_offsets(_name(request), pairs)
         return web.json_response({"message": message})
@@ -508,7 +514,7 @@ async def _mapping(request: web.Request) -> dict[str, Any]:
 def _parsed(data: bytes, kind: type) -> Any:
     """The JSON of a body, which is UTF-8 (RFC 8259); without what UTF-8 cannot hold."""
     try:
-        body = json.loads(data.decode())
+        body = json.loads(data.decode(), parse_constant=_no_json)
         if b"\\u" in data:
             json.dumps(body, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
@@ -516,6 +522,10 @@ def _parsed(data: bytes, kind: type) -> Any:
     if not isinstance(body, kind):
         raise refusal(400, f"the body must be a JSON {'object' if kind is dict else 'list'}")
     return body
+
+
+def _no_json(word: str) -> None:
+    raise ValueError(f"{word} is no number of JSON")
 
 
 def _properties(body: object, place: str = "the body") -> dict[str, str]:

@@ -11,12 +11,13 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from ottla.config.connect_config import ConnectorConfig, WorkerConfig
 from ottla.connect.config_providers import ConfigProviders
 from ottla.connect.connector import Connector
-from ottla.connect.connector_settings import Checker, parse_connector
+from ottla.connect.connector_settings import Checked, Checker, parse_connector
 from ottla.connect.conversion import Conversion, make_converter, make_transforms
 from ottla.connect.data import shown
 from ottla.connect.exactly_once import ExactlyOnceSourceTask
@@ -68,9 +69,13 @@ class RunningConnector(PluginThread):
         """Of the loop, while the object is asked for its tasks and they are stored."""
         self._on_status = on_status
 
-    def begin(self, plugins: Plugins, target: TargetState) -> None:
+    def begin(
+        self, plugins: Plugins, target: TargetState, problem: Exception | None = None
+    ) -> None:
+        """With a `problem`, of its properties, it fails at once."""
         self._target = target
-        self.finished = run_in_thread(lambda: self._run(plugins), f"connector-{self.name}")
+        run = partial(self._run, plugins, problem)
+        self.finished = run_in_thread(run, f"connector-{self.name}")
 
     @property
     def is_stopping(self) -> bool:
@@ -80,8 +85,10 @@ class RunningConnector(PluginThread):
     def report(self, state: State, trace: str | None) -> None:
         self._on_status(self.name, state, trace)
 
-    def _run(self, plugins: Plugins) -> None:
+    def _run(self, plugins: Plugins, problem: Exception | None) -> None:
         try:
+            if problem is not None:
+                raise problem
             connector_class = plugins.connector(self.properties["connector.class"])
             _, settings = parse_connector(connector_class, self.properties)
             with self.calls.during("the constructor"):
@@ -227,6 +234,20 @@ class Worker:
                 f"Request timed out. The worker is currently {what}, for more than {limit_s:g} s"
             ) from None
 
+    def check(self, given: Mapping[str, str]) -> Checked:
+        """Check properties as code will see them; what is said of them has their references."""
+        used, hide = self.providers.resolve(given), self.providers.hide
+        checked = self.checker.check(used)
+        of_providers = {key: used[key] for key, text in given.items() if used[key] != text}
+        for key, value in of_providers.items():
+            if checked.values.get(key) is not None:
+                checked.values[key] = given[key]
+            if key in checked.errors:
+                texts = checked.errors[key]
+                checked.errors[key] = [each.replace(value, given[key]) for each in texts]
+        checked.errors = {key: [*map(hide, texts)] for key, texts in checked.errors.items()}
+        return checked
+
     # Connectors
 
     def start_connector(
@@ -235,17 +256,22 @@ class Worker:
         """Begin to run the planning object; its status says how it goes."""
         assert name not in self.connectors, f"{name} runs here"
         self.connector_starts.begin(name)
+        resolved, problem = dict(properties), None
+        try:
+            resolved = self.providers.resolve(properties)
+        except Exception as error:  # a value that is not there is this connector's trouble alone
+            problem = error
         running = RunningConnector(
             name,
             properties,
-            self.providers.resolve(properties),
-            self.offsets_of(properties),
+            resolved,
+            self.offsets_of(resolved),
             self._from_thread(self._note_connector),
             self._from_thread(lambda: self.on_reconfiguration(name)),
             self.runtime.clock,
         )
         self.connectors[name] = running
-        running.begin(self.plugins, target)
+        running.begin(self.plugins, target, problem)
 
     async def stop_connector(self, name: str) -> None:
         """Stop the planning object, or leave it behind."""

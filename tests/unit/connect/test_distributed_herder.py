@@ -443,6 +443,61 @@ def test_restart_reaches_the_worker_that_runs_it(broker, workers):
     wait_for_state(second, "r", *["RUNNING"] * 3)
 
 
+def test_value_that_is_gone_fails_its_connector_alone(broker, workers, tmp_path):
+    """A worker joined its group again each second, and ran nothing that came behind it."""
+    secrets = tmp_path / "secrets.properties"
+    secrets.write_text("topic=a\n")
+    provider = "org.apache.kafka.common.config.provider.FileConfigProvider"
+    settings = {"config_providers": "file", "config_providers_file_class": provider}
+    (worker,) = workers(1, **settings)
+    given = split("a", tasks=1) | {"topic": f"${{file:{secrets}:topic}}"}
+    ask(worker, "PUT", "/connectors/a/config", given)
+    wait_for_state(worker, "a", "RUNNING", "RUNNING")
+    secrets.unlink()
+    worker.close()
+
+    (worker,) = workers(1, **settings)
+    wait_for_state(worker, "a", "FAILED", "FAILED")
+    ask(worker, "PUT", "/connectors/b/config", split("b", tasks=1))
+    wait_for_state(worker, "b", "RUNNING", "RUNNING")
+    status = ask(worker, "GET", "/connectors/a/status")[1]
+    generation = worker.herder.group.member.generation
+    secrets.write_text("topic=a\n")
+    ask(worker, "POST", "/connectors/a/restart?includeTasks=true")
+    wait_for_state(worker, "a", "RUNNING", "RUNNING")
+
+    for each in (status["connector"], *status["tasks"]):
+        assert f"{given['topic']}: cannot be read" in each["trace"]
+    assert worker.herder.group.member.generation == generation
+
+
+def test_offsets_are_asked_and_set_where_settings_are_references(broker, workers, tmp_path):
+    """Of a source, and of a sink whose group a reference names."""
+    secrets = tmp_path / "secrets.properties"
+    secrets.write_text("count=2\ngroup=other\n")
+    provider = "org.apache.kafka.common.config.provider.FileConfigProvider"
+    (worker,) = workers(1, config_providers="file", config_providers_file_class=provider)
+    source = {"connector.class": "connect_kit.MoodySource", "topic": "numbers"}
+    sink = {"connector.class": "connect_kit.MoodySink", "topics": "numbers"}
+    source |= {"count": f"${{file:{secrets}:count}}"}
+    sink |= {"consumer.override.group.id": f"${{file:{secrets}:group}}"}
+    place = {"partition": {}, "offset": {"n": 7}}
+    read = {
+        "partition": {"kafka_topic": "numbers", "kafka_partition": 0},
+        "offset": {"kafka_offset": 1},
+    }
+    for name, config, offset in (("source", source, place), ("sink", sink, read)):
+        assert ask(worker, "PUT", f"/connectors/{name}/config", config)[0] == 201
+        wait_for_state(worker, name, "RUNNING", "RUNNING")
+        ask(worker, "PUT", f"/connectors/{name}/stop")
+        wait_for_state(worker, name, "STOPPED")
+        status, told = ask(worker, "PATCH", f"/connectors/{name}/offsets", {"offsets": [offset]})
+        assert status == 200, told
+        assert ask(worker, "GET", f"/connectors/{name}/offsets")[1] == {"offsets": [offset]}
+    with Admin(broker.bootstrap_servers) as admin:
+        assert [each.offset for each in admin.list_group_offsets("other").values()] == [1]
+
+
 def test_starts_of_many_tasks_hold_up_no_heartbeat(broker, workers, monkeypatch):
     """Two thousand took longer than a session: the worker was put out, and began again and again.
 

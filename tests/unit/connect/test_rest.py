@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import ssl
 import urllib.error
 import urllib.parse
@@ -318,6 +319,78 @@ def test_body_of_another_shape_is_the_clients_fault(worker, caplog, body):
     assert len(error["message"]) < 1000
     assert "odd" not in ask(worker, "GET", "/connectors")[1]
     assert [each for each in caplog.records if each.exc_info] == []
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        b'{"partition": {}, "offset": 5}',
+        b'{"partition": {}, "offset": 0}',
+        b'{"partition": {}, "offset": "n"}',
+        b'{"partition": {}, "offset": ""}',
+        b'{"partition": {}, "offset": false}',
+        b'{"partition": {}, "offset": [1]}',
+        b'{"partition": {}, "offset": {"n": NaN}}',
+        b'{"partition": {}, "offset": {"n": 1e999}}',
+        b'{"partition": {"n": -1e999}, "offset": {"n": 1}}',
+        b'{"partition": {"n": {"a": 1}}, "offset": {"n": 1}}',
+    ],
+)
+def test_offset_that_cannot_be_stored_is_the_clients_fault(worker, caplog, place):
+    """Nothing is stored of what is no object of simple values."""
+    ask(worker, "POST", "/connectors", {"name": "placed", "config": config()})
+    ask(worker, "PUT", "/connectors/placed/stop")
+    request = urllib.request.Request(
+        f"{worker.url}connectors/placed/offsets",
+        b'{"offsets": [%b]}' % place,
+        {"Content-Type": "application/json"},
+        method="PATCH",
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=60)
+    with refused.value as error:
+        message = json.loads(error.read())["message"]
+
+    assert (refused.value.code, "STOPPED" in message) == (400, False)
+    assert [each for each in caplog.records if each.exc_info] == []
+
+
+def test_setting_of_any_type_comes_from_a_provider(broker, tmp_path):
+    """A number is checked as what its reference stands for, and refused without showing it."""
+    secrets = tmp_path / "secrets.properties"
+    secrets.write_text("count=2\nword=pin\nlong=s3cret-of-db\n")
+    provider = "org.apache.kafka.common.config.provider.FileConfigProvider"
+    count = {key: f"${{file:{secrets}:{key}}}" for key in ("count", "word", "long", "none")}
+    given = config(name="counted", topic="counted")
+    with standalone(
+        broker, tmp_path, config_providers="file", config_providers_file_class=provider
+    ) as worker:
+        worker.create(given | {"count": count["count"]})
+        broker.wait_for_records("counted", 2)
+        path = f"/connector-plugins/{given['connector.class']}/config/validate"
+        right, wrong = (
+            next(
+                each["value"]
+                for each in ask(worker, "PUT", path, given | {"count": count[key]})[1]["configs"]
+                if each["value"]["name"] == "count"
+            )
+            for key in ("count", "word")
+        )
+        refused = {
+            key: ask(worker, "PUT", "/connectors/wrong/config", given | {"name": "wrong"} | more)
+            for key, more in {
+                "word": {"count": count["word"]},
+                "long": {"count": count["long"]},
+                "none": {"count": count["none"]},
+            }.items()
+        }
+    assert (right["value"], right["errors"]) == (count["count"], [])
+    assert f"count={count['word']}: must be" in wrong["errors"][0]
+    assert {key: status for key, (status, _) in refused.items()} == dict.fromkeys(refused, 400)
+    for key, (_, error) in refused.items():
+        assert count[key] in error["message"]
+    assert "=pin" not in f"{wrong} {refused}"
+    assert "s3cret" not in str(refused)
 
 
 @pytest.mark.parametrize("charset", ["foo", "rot13", "hex", "idna", "utf-16", "utf-7"])
