@@ -16,7 +16,7 @@ from ottla.clients.admin.admin import Admin
 from ottla.clients.admin.descriptions import IDLE_STATES
 from ottla.clients.mirror_records import Checkpoint, OffsetSync
 from ottla.clients.producer.producer import Producer
-from ottla.clients.topic_offsets import OffsetAndMetadata
+from ottla.clients.topic_offsets import OffsetAndMetadata, OffsetSpec
 from ottla.errors import KafkaError
 from ottla.metrics.metrics_registry import BeanKind, Beans, FamilyName, Tags
 from ottla.mirror.copied_offsets import LatestRecordsReader
@@ -68,7 +68,11 @@ class GroupCheckpoints:
             if target is None or downstream is None or downstream < 0:
                 continue
             checkpoint = Checkpoint(group, target, upstream, downstream, metadata)
-            if checkpoint.is_newer_than(known.get(target)):
+            before = known.get(target)
+            is_false = before is not None and store.contradicts(
+                partition, before.upstream, before.downstream
+            )
+            if is_false or checkpoint.is_newer_than(before):
                 found.append(checkpoint)
         return found
 
@@ -225,17 +229,30 @@ def move_groups(
     """Move groups without members forward to these offsets; returns what was committed."""
     done: dict[str, dict[TopicPartition, int]] = {}
     states = {each.group_id: each.state for each in admin.list_groups()}
+    there = admin.list_topics()
     for group, translated in wanted.items():
         if not translated or states.get(group, "Dead") not in IDLE_STATES:
             continue
         try:
             offsets = missing_offsets(admin, group, translated)
+            # What is behind the end was translated for a copy that was deleted since.
+            ends = ends_of(admin, (p for p in offsets if p.topic in there), OffsetSpec.LATEST)
+            offsets = {p: offset for p, offset in offsets.items() if offset <= ends.get(p, -1)}
             if offsets:
                 admin.alter_group_offsets(group, offsets)
                 done[group] = offsets
         except KafkaError as error:  # a member may have come just now
             logger.warning("the offsets of group %s were not moved: %s", group, error)
     return done
+
+
+def ends_of(
+    admin: Admin, partitions: Iterable[TopicPartition], spec: OffsetSpec
+) -> dict[TopicPartition, int]:
+    """Where the logs of these begin, or end."""
+    wanted = dict.fromkeys(partitions, int(spec))
+    found = admin.list_offsets(wanted) if wanted else {}
+    return {partition: each.offset for partition, each in found.items()}
 
 
 def offsets_of_group(admin: Admin, group: str) -> dict[TopicPartition, OffsetAndMetadata]:

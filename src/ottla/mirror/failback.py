@@ -15,7 +15,7 @@ from ottla.clients.admin.admin import Admin
 from ottla.clients.mirror_records import OffsetSync
 from ottla.clients.topic_offsets import OffsetSpec
 from ottla.errors import ConfigError
-from ottla.mirror.checkpoint import decoded, move_groups, read_checkpoints
+from ottla.mirror.checkpoint import decoded, ends_of, move_groups, read_checkpoints
 from ottla.mirror.copied_offsets import CopiedTo, LatestRecordsReader, read_offsets
 from ottla.mirror.flow import Flow
 from ottla.mirror.offset_sync import OffsetSyncStore
@@ -201,15 +201,6 @@ class CopyProgress:
             elif next_one > end:
                 found.append(Difference(partition, end, next_one - end, is_at_source=False))
         return found
-
-
-def ends_of(
-    admin: Admin, partitions: Iterable[TopicPartition], spec: OffsetSpec
-) -> dict[TopicPartition, int]:
-    """Where the logs of these begin, or end."""
-    wanted = dict.fromkeys(partitions, int(spec))
-    found = admin.list_offsets(wanted) if wanted else {}
-    return {partition: each.offset for partition, each in found.items()}
 
 
 def backwards(syncs: Iterable[OffsetSync]) -> OffsetSyncStore:

@@ -53,8 +53,11 @@ class OffsetSyncStore:
         """Take the next sync of the topic."""
         slots = self._slots.get(sync.partition)
         forgets = not self.is_loaded and not self._keeps_history
-        if slots is None or forgets or sync.upstream < slots[0].upstream:
-            # Of a partition that began again no older sync is true now.
+        began_again = slots is not None and (
+            sync.upstream < slots[0].upstream or sync.downstream < slots[0].downstream
+        )
+        if slots is None or forgets or began_again:
+            # Of a partition that began again, at either end, no older sync is true now.
             self._slots[sync.partition] = [sync] * SLOTS
         else:
             shift_in(slots, sync)
@@ -71,6 +74,14 @@ class OffsetSyncStore:
         if sync is None:
             return NO_SYNC
         return sync.downstream + (upstream > sync.upstream)
+
+    def contradicts(self, partition: TopicPartition, upstream: int, downstream: int) -> bool:
+        """Whether a translation of before is above the true one, as the copy was made again."""
+        slots = self._slots.get(partition)
+        if slots is None:
+            return False
+        newest = slots[0]
+        return upstream <= newest.upstream + 1 and downstream > newest.downstream + 1
 
     def syncs(self, partition: TopicPartition) -> list[OffsetSync]:
         """The distinct syncs that are kept of a partition, newest first."""

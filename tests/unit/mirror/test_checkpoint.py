@@ -47,6 +47,14 @@ def test_group_that_went_back_is_followed(store):
     assert offsets(groups.next("g", {SOURCE: (100, "")}, {SOURCE: TARGET}, store)) == [(100, 10)]
 
 
+def test_group_of_a_copy_that_was_made_anew_is_followed(store):
+    """Its place in the former copy, above the true one, does not count."""
+    groups = GroupCheckpoints()
+    groups.add(Checkpoint("g", TARGET, 200, 300))
+
+    assert offsets(groups.next("g", {SOURCE: (200, "")}, {SOURCE: TARGET}, store)) == [(200, 110)]
+
+
 def test_unknown_partitions_and_offsets_are_passed_over(store):
     """Topics that are not mirrored, and offsets older than all that is known."""
     groups = GroupCheckpoints()

@@ -268,6 +268,34 @@ def test_copy_that_was_made_anew_is_filled_again(two, produce):
         wait_until(lambda: len(values(two["b"], "a.pages")) == 10, "the copy to be filled")
 
 
+@pytest.mark.parametrize("is_running", [True, False])
+def test_group_of_a_copy_that_was_made_anew_skips_nothing(two, produce, is_running):
+    """It was moved to its place in the former copy, behind the end of the new one."""
+    a, b = (two[alias].bootstrap_servers for alias in "ab")
+    produce(two["a"], "pages", range(100))
+    with Admin(a) as admin:
+        admin.alter_group_offsets("readers", {PAGES: 100})
+
+    def place():
+        return [each.offset for each in there.list_group_offsets("readers").values()]
+
+    def make_copy_anew():
+        with Admin(a) as admin:
+            admin.delete_records({PAGES: 90})
+        there.delete_topics(["a.pages"])
+
+    with Admin(b) as there:
+        with mirroring(two, sync_group_offsets_enabled="true"):
+            wait_until(lambda: place() == [100], "the group at the copy's end", seen=place)
+            if is_running:
+                make_copy_anew()
+                wait_until(lambda: place() == [10], "the group in the new copy", seen=place)
+        if not is_running:
+            make_copy_anew()
+            with mirroring(two, sync_group_offsets_enabled="true"):
+                wait_until(lambda: place() == [10], "the group in the new copy", seen=place)
+
+
 def test_exactly_once_repeats_nothing_after_a_crash(two, produce):
     """A mirror that ends in the middle leaves a transaction that is aborted, not a second copy."""
     produce(two["a"], "pages", range(2000), linger_ms=5)

@@ -44,6 +44,25 @@ def test_partition_that_began_anew_forgets_its_syncs():
     assert store.translate(PAGES, 49) == -1
 
 
+def test_copy_that_began_anew_forgets_its_syncs():
+    """Offsets of the former copy are above those of this one, or beside its end."""
+    store = store_of((100, 100), (200, 200), (300, 0))
+
+    assert store.translate(PAGES, 200) == -1
+    assert store.translate(PAGES, 300) == 0
+
+
+def test_translation_of_before_is_false_where_the_copy_is_shorter():
+    """One of the place behind the newest sync is true, and so is one that nothing is known of."""
+    store = store_of((100, 0), (200, 100))
+
+    assert store.contradicts(PAGES, 200, 200)
+    assert store.contradicts(PAGES, 201, 102)
+    assert not store.contradicts(PAGES, 201, 101)
+    assert not store.contradicts(PAGES, 202, 202)
+    assert not store.contradicts(TopicPartition("others", 0), 1, 1)
+
+
 def test_without_history_only_the_newest_of_the_past_counts():
     """Old syncs could take a group back behind an unknown checkpoint (KAFKA-15905)."""
     store = store_of((100, 10), (200, 110), keeps_history=False)
