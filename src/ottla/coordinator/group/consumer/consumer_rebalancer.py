@@ -15,6 +15,7 @@ from uuid import UUID
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.config.coordinator_config import ConsumerGroupConfig
+from ottla.coordinator.coordinator_writer import WRITE_AGAIN_MS
 from ottla.coordinator.group.consumer.assigned_partitions import AssignedPartitions
 from ottla.coordinator.group.consumer.cluster_topics import ClusterTopics
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup, has_unrevoked
@@ -111,12 +112,14 @@ class ConsumerRebalancer(GroupRebalancer[ConsumerGroup]):
     def check_log(self, group: ConsumerGroup) -> None:
         """COORDINATOR_NOT_AVAILABLE while the log does not take very many changes of before.
 
-        They are tried again. New member ids meanwhile would fill memory, one for each attempt.
+        They are tried again once a second: they are a large batch, and very many may want to join.
+        New member ids meanwhile would fill memory, one for each attempt.
         """
-        if not group.writes.are_too_many:
-            return
-        self._manager.store_records(group, {}, _nothing_waits)
-        if group.writes.are_too_many:
+        writes, now_ms = group.writes, self._clock.monotonic_ms()
+        if now_ms >= writes.next_try_ms and writes.are_too_many:
+            writes.next_try_ms = now_ms + WRITE_AGAIN_MS
+            self._manager.store_records(group, {}, _nothing_waits)
+        if now_ms < writes.next_try_ms and writes.has_failed:
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, "The log of the group cannot be written."
             )

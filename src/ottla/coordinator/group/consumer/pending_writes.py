@@ -37,7 +37,10 @@ class PendingWrites:
         self._batches: dict[int, Mapping[bytes, bytes | None]] = {}
         self._newest: dict[bytes, int] = {}
         self._waiting: list[OnStored] = []
-        self._has_failed = False
+        self.has_failed = False
+        """Whether the newest answer of the log was an error."""
+        self.next_try_ms = 0
+        """When a large batch that the log has refused is tried again for those who would join."""
 
     @property
     def keys(self) -> dict[bytes, None]:
@@ -56,7 +59,7 @@ class PendingWrites:
         Each new member adds records that wait, of which none can be left out later: a write that
         has failed may be in the log.
         """
-        if not self._has_failed:
+        if not self.has_failed:
             return False
         waiting = (self.unsaved, *self._batches.values())
         return sum(map(_size, waiting)) > MOST_UNSAVED_BYTES
@@ -97,7 +100,7 @@ class PendingWrites:
 
     def _complete(self, sequence: int, error: ErrorCode) -> None:
         batch = self._batches.pop(sequence)
-        self._has_failed = bool(error)
+        self.has_failed = bool(error)
         if error:
             # A key that was written again since keeps its later value.
             lost = {key: batch[key] for key in batch if self._newest.get(key) == sequence}

@@ -8,6 +8,7 @@ import pytest
 from consumer_group_world import ClassicPeer, ConsumerWorld, Peer, embedded
 
 from ottla.config.config_type import INT_MAX
+from ottla.coordinator.coordinator_writer import WRITE_AGAIN_MS
 from ottla.coordinator.group.consumer import consumer_group_records
 from ottla.coordinator.group.consumer.assigned_partitions import (
     AssignedPartitions,
@@ -377,4 +378,5 @@ def test_joins_do_not_fill_memory_while_the_log_cannot_be_written(instance):
     assert (len(writes.unsaved), len(world.consumers.members)) == (waiting, count)
     assert count < 60
     world.log.error = ErrorCode.NONE
+    world.advance(WRITE_AGAIN_MS)
     assert ClassicPeer(world, instance=instance).rejoin() is ErrorCode.NONE

@@ -6,6 +6,7 @@ import pytest
 from consumer_group_world import REVOCATION_MS, SESSION_MS, ConsumerWorld, Peer, partitions_of, wire
 
 from ottla.config.coordinator_config import ConsumerGroupConfig
+from ottla.coordinator.coordinator_writer import WRITE_AGAIN_MS
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroupState
 from ottla.coordinator.group.consumer.consumer_member import MemberState
 from ottla.errors import ErrorCode
@@ -180,13 +181,19 @@ def test_new_members_are_refused_while_the_log_cannot_be_written(world):
         return errors
 
     errors = attempts("b")
-    waiting = len(world.consumers.writes.unsaved)
+    writes = world.consumers.writes
+    waiting, count = len(writes.unsaved), writes.count
 
     assert errors | attempts("c") == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
-    assert len(world.consumers.writes.unsaved) == waiting
+    assert (len(writes.unsaved), writes.count) == (waiting, count)  # not for each attempt
     assert len(world.consumers.members) < 80
+    world.advance(WRITE_AGAIN_MS)
+    attempts("c")
+    assert (len(writes.unsaved), writes.count) == (waiting, count + 1)
     world.log.error = ErrorCode.NONE
-    assert ErrorCode.NONE in attempts("d")
+    assert attempts("d") == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    world.advance(WRITE_AGAIN_MS)
+    assert attempts("d") == {ErrorCode.NONE}
     world.reload()
     assert "d-79" in world.consumers.members
 
