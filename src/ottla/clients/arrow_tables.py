@@ -6,6 +6,7 @@ pyarrow is imported when it is used; pandas never is. The columns are those of S
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from math import inf
@@ -259,36 +260,43 @@ def table_of(
     """
     import pyarrow as pa
 
-    decoded: list[pa.RecordBatch] = []
-    left = list(fetched)
+    decoded = _Decoded(max_bytes)
+    left = deque(fetched)
     try:
-        while left and _size_of(decoded) <= max_bytes:
-            left[0] = _decode(left[0], decoded, max_bytes)
+        while left and not decoded.is_full:
+            left[0] = _decode(left[0], decoded)
             if not left[0].batches:
-                del left[0]
+                left.popleft()
     except BaseException as error:
         is_fault = isinstance(error, KafkaError)
         if is_fault:
-            left[0] = _from_the_fault(left[0], decoded, max_bytes)
+            left[0] = _from_the_fault(left[0], decoded)
         # Of two pieces of a partition it is the first one that counts.
         for each in reversed(left if is_fault else fetched):
             give_back(each.topic_partition, each.position)
-        if not is_fault or not decoded:
+        if not is_fault or not decoded.tables:
             raise
-        left = []
-    return pa.Table.from_batches(decoded, arrow_schema()), left
+        left.clear()
+    return pa.Table.from_batches(decoded.tables, arrow_schema()), list(left)
 
 
-def _size_of(decoded: Iterable[pa.RecordBatch]) -> int:
-    return sum(each.nbytes for each in decoded)
+class _Decoded:
+    """Records of a table, and their bytes: those of each are counted once."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.tables: list[pa.RecordBatch] = []
+        self.size = 0
+        self.max_bytes = max_bytes
+
+    @property
+    def is_full(self) -> bool:
+        return self.size > self.max_bytes
 
 
-def _decode(
-    fetched: FetchedBatches, decoded: list[pa.RecordBatch], max_bytes: int
-) -> FetchedBatches:
+def _decode(fetched: FetchedBatches, decoded: _Decoded) -> FetchedBatches:
     """Add the records of batches until all come to `max_bytes`; the batches that are left."""
     position, batches = fetched.position, fetched.batches
-    size, count = _size_of(decoded), 0
+    size, count, max_bytes = decoded.size, 0, decoded.max_bytes
     room = max_bytes - size + 1
     portion = -(-room // -(-room // MAX_BATCH_BYTES))
 
@@ -304,21 +312,20 @@ def _decode(
     for table in decode_columns(views(), *place, start_offset=position, batch_bytes=portion):
         own.append(table)
         size += table.nbytes
-    decoded += own
+    decoded.tables += own
+    decoded.size = size
     behind = batches[count - 1].next_offset if count else position
     return fetched._replace(position=max(position, behind), batches=batches[count:])
 
 
-def _from_the_fault(
-    fetched: FetchedBatches, decoded: list[pa.RecordBatch], max_bytes: int
-) -> FetchedBatches:
+def _from_the_fault(fetched: FetchedBatches, decoded: _Decoded) -> FetchedBatches:
     """The batches from the first one on that cannot be decoded; those before it are decoded."""
     left = fetched
     for batch in fetched.batches:
         try:
-            if _size_of(decoded) > max_bytes:
+            if decoded.is_full:
                 break
-            _decode(left._replace(batches=[batch]), decoded, max_bytes)
+            _decode(left._replace(batches=[batch]), decoded)
         except KafkaError:
             break
         left = left._replace(position=batch.next_offset, batches=left.batches[1:])

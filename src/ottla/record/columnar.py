@@ -123,7 +123,7 @@ def to_arrow(
     start, left = 0, count
     while left:
         count = left if left <= 2 * max_rows else max_rows
-        place = _place(topic, partition, 2 * max_rows)
+        place = _place(topic, partition, min(2 * max_rows, 1 << (count - 1).bit_length()))
         arrays = [
             *(column.slice(start, count) for column in before),
             *(column.slice(0, count) for column in place),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import subprocess
 import sys
@@ -627,6 +628,26 @@ def test_poll_of_tables_is_bounded_and_loses_nothing(broker, limit):
         found = [int(value[:2]) for its, value in seen if its == partition]
         assert found == [*range(partition, 12, 2)]
     assert most < limit + 2_000_000
+
+
+def test_polls_of_tables_fetch_no_more_than_they_return(broker):
+    """Each took all that had arrived, put most of it back, and had as much fetched again."""
+    broker.create_topic("ahead", partitions=1)
+    size, noise = 25_000, random.Random(1)
+    with Producer(broker.bootstrap_servers, compression_type="zstd", linger_ms=0) as producer:
+        for _ in range(200):
+            value = noise.randbytes(size // 5) + bytes(size - size // 5)
+            producer.send("ahead", value).result(LIMIT_S)
+    settings = {"fetch_max_bytes": 2 * size, "max_partition_fetch_bytes": 2 * size}
+    count = 0
+    with Consumer(broker.bootstrap_servers, **settings) as consumer:
+        consumer.assign([TopicPartition("ahead", 0)])
+        consumer.seek_to_beginning()
+        while count < 200:
+            count += consumer.poll_arrow(1000).num_rows
+            found = consumer.metrics()["consumer-fetch-manager-metrics"]
+            assert found["records-consumed-total"] == count
+            assert found["bytes-consumed-total"] < count * size / 4 + 10 * size
 
 
 def test_interrupted_poll_loses_nothing(broker, monkeypatch):

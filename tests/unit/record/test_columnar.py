@@ -212,6 +212,16 @@ def test_name_of_the_topic_is_repeated_for_a_slice_at_most():
         assert set(batch.column("partition").to_pylist()) == {3}
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 150])
+def test_few_rows_take_little_memory_beside_their_own(count):
+    """A table of one record of each of a thousand partitions held the names of 20 million rows."""
+    records = [(n + 1, None, b"v", ()) for n in range(count)]
+    (batch,) = decode_columns([build_batch(records)], "pages", 0)
+
+    assert batch.num_rows == count
+    assert batch.get_total_buffer_size() < 100 * count + 100
+
+
 def test_a_builder_is_empty_again_after_finish(column_builder):
     """What one Arrow batch held does not show in the next."""
     builder = column_builder()

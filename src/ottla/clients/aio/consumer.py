@@ -174,7 +174,8 @@ class Consumer(LoopClient):
         core = self._opened()
         with self._alone():
             core.unread.give_back(self.assignment(), core.rewind)
-            fetched = await self._poll_for(core.fetcher.collect_batches, timeout_ms)
+            fetched = await self._poll_for(core.fetcher.collect_for_table, timeout_ms)
+            core.unfinished = core.fetcher.taken.offsets  # until it returns them
             returned: list[tuple[TopicPartition, int]] = []
             give_back = returned.append  # of this list, also where a cancellation comes first
             most = core.config.fetch_max_bytes
@@ -182,13 +183,15 @@ class Consumer(LoopClient):
             try:
                 table, left = await core.runtime.background.run(make_table)
                 core.fetcher.put_back(left)
+                core.metrics.on_records(table.num_rows)
                 return table
             except asyncio.CancelledError:
                 returned = [(each.topic_partition, each.position) for each in reversed(fetched)]
                 raise
             finally:
                 for place in returned:
-                    core.rewind(*place)
+                    core.fetcher.taken.rewind(*place)
+                core.unfinished = core.unread.offsets
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Records, one by one, without an end; those not taken yet are not committed either."""

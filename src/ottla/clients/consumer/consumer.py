@@ -193,11 +193,12 @@ class Consumer(ProcessingCalls, ClosedOnExit):
         with self._alone(polls=True):
             self._give_back_unread(self.assignment())
             with self._given_back_if_cut_short():
-                fetched = self._poll_for(self._core.fetcher.collect_batches, timeout_ms)
-                give_back = partial(self._call, self._core.rewind)
+                fetched = self._poll_for(self._core.fetcher.collect_for_table, timeout_ms)
+                give_back = partial(self._call, self._core.fetcher.taken.rewind)
                 table, left = table_of(fetched, give_back, self._config.fetch_max_bytes)
                 if left:
                     self._call(self._core.fetcher.put_back, left)
+                self._core.metrics.on_records(table.num_rows)
                 return table
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
@@ -423,7 +424,7 @@ class Consumer(ProcessingCalls, ClosedOnExit):
             raise
 
     def _give_back_taken(self) -> None:
-        for place in self._core.fetcher.given_back():
+        for place in self._core.fetcher.taken.offsets().items():
             self._core.rewind(*place)
 
     async def _health(self) -> ConsumerHealth:

@@ -410,7 +410,7 @@ class ConsumerCore:
     def reset(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:
         """Continue at the offset of `timestamp`, which may stand for the beginning or the end."""
         for partition in partitions:
-            self.subscriptions.state(partition).request_reset(timestamp)
+            self.subscriptions.reset(partition, timestamp)
         self.unsettle()
 
     def pause(self, partitions: Iterable[TopicPartition], is_paused: bool) -> None:

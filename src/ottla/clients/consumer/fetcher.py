@@ -52,6 +52,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FETCHES_AHEAD = 2
+NO_GENERATION = -1
 
 
 class AskedPartition(NamedTuple):
@@ -61,6 +62,50 @@ class AskedPartition(NamedTuple):
     generation: int
     offset: int
     leader_epoch: int
+
+
+class TakenPartitions:
+    """The partitions that records were taken from last, and where that began."""
+
+    def __init__(self, subscriptions: SubscriptionState) -> None:
+        self._subscriptions = subscriptions
+        self._begun: dict[TopicPartitionState, tuple[int, int]] = {}
+        """The generation, and the position."""
+
+    def __bool__(self) -> bool:
+        return bool(self._begun)
+
+    def clear(self) -> None:
+        self._begun = {}
+
+    def note(self, state: TopicPartitionState) -> None:
+        """Records of a partition are taken next."""
+        self._begun.setdefault(state, (state.generation, state.position or 0))
+
+    def is_current(self, state: TopicPartitionState) -> bool:
+        """Whether a partition was taken from, and has not moved since."""
+        generation, _ = self._begun.get(state, (NO_GENERATION, 0))
+        return self._subscriptions.is_current(state, generation)
+
+    def offsets(self) -> dict[TopicPartition, int]:
+        """Where it began in those that have not moved since."""
+        return {
+            state.topic_partition: position
+            for state, (_, position) in self._begun.items()
+            if self.is_current(state)
+        }
+
+    def rewind(self, partition: TopicPartition, offset: int) -> None:
+        """Read a partition again from an offset on.
+
+        Unless it is another member's by now, or the application has sought another place, or the
+        log was found to part before that offset.
+        """
+        state = self._subscriptions.assigned.get(partition)
+        if state is None or state.sought > self._begun.get(state, (NO_GENERATION, 0))[0]:
+            return
+        if state.position is None or state.position > offset:
+            state.rewind(offset)
 
 
 class Fetcher:
@@ -94,8 +139,7 @@ class Fetcher:
         self._decoded_bytes = 0  # by the collection under way
         self._is_closed = False
         self.metrics: ConsumerMetrics | None = None
-        self.taken: dict[TopicPartitionState, tuple[int, int]] = {}
-        """What was taken from last: the generation, and the position before that."""
+        self.taken = TakenPartitions(subscriptions)
         self._validator = PositionValidator(
             client, metadata, subscriptions, config, self._on_validation, self._tell
         )
@@ -156,26 +200,37 @@ class Fetcher:
 
     def collect_batches(self) -> tuple[list[FetchedBatches], bool]:
         """The same of all that has arrived, as batches that are not decoded."""
-
-        def take(fetch: CompletedFetch, _: int) -> list[FetchedBatches]:
-            position = fetch.state.position or 0
-            batches = fetch.take_batches()
-            return [FetchedBatches(fetch.state.topic_partition, position, batches)] * bool(batches)
-
-        found = self._collect(take, sys.maxsize)
+        found = self._collect(self._take_batches, sys.maxsize)
         if self.metrics is not None:
             batches = (batch for fetched in found[0] for batch in fetched.batches)
             self.metrics.on_records(sum(batch.record_count for batch in batches))
         return found
 
+    def collect_for_table(self) -> tuple[list[FetchedBatches], bool]:
+        """The same of one fetch more than come to fetch.max.bytes in their codecs, not counted.
+
+        Many of them may be put back, and as much is fetched as is taken.
+        """
+
+        def take(fetch: CompletedFetch, count: int) -> list[FetchedBatches]:
+            found = self._take_batches(fetch, count)
+            batches = (batch for fetched in found for batch in fetched.batches)
+            self._decoded_bytes += sum(batch.size_in_bytes for batch in batches)
+            return found
+
+        return self._collect(take, sys.maxsize)
+
+    def _take_batches(self, fetch: CompletedFetch, _: int) -> list[FetchedBatches]:
+        position = fetch.state.position or 0
+        batches = fetch.take_batches()
+        return [FetchedBatches(fetch.state.topic_partition, position, batches)] * bool(batches)
+
     def put_back(self, left: Sequence[FetchedBatches]) -> None:
         """Have the last batches of a collection come with the next one, or be fetched again."""
         for fetched in reversed(left):
             state = self._subscriptions.assigned.get(fetched.topic_partition)
-            if state is None:
-                continue  # it is another member's
-            if state.generation != self.taken.get(state, (None, 0))[0]:
-                state.rewind(fetched.position)
+            if state is None or not self.taken.is_current(state):
+                self.taken.rewind(fetched.topic_partition, fetched.position)
                 continue
             state.position, state.leader_epoch = fetched.position, NO_EPOCH
             kept = CompletedFetch(state, (list(fetched.batches), None), self.decoding, None)
@@ -200,7 +255,7 @@ class Fetcher:
                     paused.append(self._completed.popleft())
                 else:
                     state = fetch.state
-                    self.taken.setdefault(state, (state.generation, state.position or 0))
+                    self.taken.note(state)
                     found += take(fetch, len(found))
                     has_room |= self._forget_if_empty(fetch)
         except KafkaError:
@@ -213,15 +268,6 @@ class Fetcher:
     @property
     def _has_bytes_left(self) -> bool:
         return self._decoded_bytes <= self._config.fetch_max_bytes
-
-    def given_back(self) -> list[tuple[TopicPartition, int]]:
-        """The partitions that were taken from and have not moved since, and where that began."""
-        taken, self.taken = self.taken, {}
-        return [
-            (state.topic_partition, position)
-            for state, (generation, position) in taken.items()
-            if self._subscriptions.is_current(state, generation)
-        ]
 
     def _forget_if_empty(self, fetch: CompletedFetch) -> bool:
         if fetch.is_empty:

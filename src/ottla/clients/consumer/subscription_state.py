@@ -108,6 +108,13 @@ class SubscriptionState:
         state = self.state(partition)
         state.seek(offset, leader_epoch)
         state.given_id = NO_UUID
+        state.sought = state.generation
+
+    def reset(self, partition: TopicPartition, timestamp: int) -> None:
+        """Continue at the offset of a timestamp that the application names."""
+        state = self.state(partition)
+        state.request_reset(timestamp)
+        state.sought = state.generation
 
     def with_ids(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -240,6 +247,7 @@ class TopicPartitionState:
         "refused_in",
         "reset_to",
         "retry_at_ms",
+        "sought",
         "topic_id",
         "topic_partition",
         "validated_epoch",
@@ -258,6 +266,7 @@ class TopicPartitionState:
         self.reset_to: int | None = None  # the timestamp whose offset will be the position
         self.is_paused = False
         self.generation = 0
+        self.sought = 0  # the generation that began with a seek of the application, at last
         self.fetched = 0  # fetches that have arrived; counted on the loop
         self.consumed = 0  # those of them that were read; counted by the reading thread
         self.retry_at_ms = 0

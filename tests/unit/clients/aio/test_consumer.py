@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
+from threading import Event
 
 import pytest
 from cancelling import cancelled_at
@@ -446,3 +447,39 @@ def test_time_limits_may_have_fractions_and_be_endless(consumer_of, logs, virtua
             await consumer.close(timeout_ms)
 
     virtual.scheduler.run(use())
+
+
+def test_commit_counts_no_record_of_a_table_that_is_not_returned_yet(broker, unique, monkeypatch):
+    """Where the process was killed then, they were lost; and a seek of meanwhile was forgotten."""
+    arrow_tables = pytest.importorskip("ottla.clients.arrow_tables")
+    topic = unique("aio")
+    place = TopicPartition(topic, 0)
+    with Producer(broker.bootstrap_servers, linger_ms=0) as producer:
+        for number in range(10):
+            producer.send(topic, f"{number}", partition=0).result(10)
+    table_of, is_made, is_awaited = arrow_tables.table_of, Event(), Event()
+
+    def slow_table(*arguments):
+        is_awaited.set()
+        assert is_made.wait(10)
+        return table_of(*arguments)
+
+    async def use() -> None:
+        settings = {"group_id": topic, "auto_offset_reset": "earliest", "fetch_max_bytes": 1}
+        async with Consumer(broker.bootstrap_servers, **settings) as consumer:
+            consumer.assign([place])
+            with monkeypatch.context() as now:
+                now.setattr(arrow_tables, "table_of", slow_table)
+                polling = asyncio.create_task(consumer.poll_arrow(10_000))
+                await wait_until_async(is_awaited.is_set, "a table is made")
+                await consumer.commit()
+                assert (await consumer.committed([place]))[place].offset == 0
+                assert await consumer.position(place) == 0
+                consumer.seek(place, 7)
+                assert await consumer.position(place) == 7
+                is_made.set()
+                assert (await polling)["offset"].to_pylist() == [0]
+            assert (await consumer.poll_arrow(10_000))["offset"].to_pylist() == [7]
+            assert await consumer.position(place) == 8
+
+    asyncio.run(use())

@@ -9,6 +9,7 @@ from consumer_world import ConsumerWorld
 from crc32c import crc32c
 from mock_kafka import HANG_UP, Later, MockBroker, MockCluster
 
+from ottla.clients.topic_offsets import OffsetSpec
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import AbortedTransaction, FetchRequest, FetchResponse
 from ottla.protocol.list_offsets import ListOffsetsRequest
@@ -720,3 +721,35 @@ def test_batches_of_a_partition_that_has_gone_are_not_put_back(world):
     world.call(world.core.fetcher.put_back, fetched)
 
     assert world.values(10) == []
+
+
+def test_batches_are_not_put_back_where_the_application_has_sought_another_place(world):
+    """Its own word counts, whatever has become of them meanwhile."""
+    for letter in "abcd":
+        world.write(letter)
+    seek, reset = world.core.seek, world.core.reset
+    for sought, values in (
+        (lambda: seek(PARTITION, 3), ["d"]),
+        (lambda: seek(PARTITION, 1), ["b", "c", "d"]),
+        (lambda: reset([PARTITION], OffsetSpec.LATEST), []),
+        (lambda: reset([PARTITION], OffsetSpec.EARLIEST), ["a", "b", "c", "d"]),
+    ):
+        world.call(seek, PARTITION, 0)
+        collect = world.core.fetcher.collect_for_table
+        (fetched,) = world.run(world.core.poll_for(collect, world.deadline()))
+        world.call(sought)
+        world.call(world.core.fetcher.put_back, [fetched._replace(position=2)])
+        world.call(world.core.fetcher.taken.rewind, PARTITION, 2)
+        assert world.values(1000) == values
+
+
+def test_batches_are_not_put_back_behind_the_place_at_which_the_log_parts(world):
+    """It was truncated meanwhile, and has other records from there on."""
+    for letter in "abcd":
+        world.write(letter)
+    collect = world.core.fetcher.collect_for_table
+    (fetched,) = world.run(world.core.poll_for(collect, world.deadline()))
+    world.call(world.core.subscriptions.state(PARTITION).seek, 1)
+    world.call(world.core.fetcher.put_back, [fetched._replace(position=2)])
+
+    assert world.values() == ["b", "c", "d"]

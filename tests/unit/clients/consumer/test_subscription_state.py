@@ -113,7 +113,8 @@ def test_partition_that_was_just_assigned_has_not_been_read():
             "last_stable_offset",
         ]
     )
-    none = dict.fromkeys(["fetch_offset", "generation", "fetched", "consumed", "retry_at_ms"], 0)
+    numbers = ["fetch_offset", "generation", "sought", "fetched", "consumed", "retry_at_ms"]
+    none = dict.fromkeys(numbers, 0)
     no_epoch = dict.fromkeys(["leader_epoch", "fetched_epoch", "validated_epoch"], NO_EPOCH)
 
     assert shown(TopicPartitionState(FIRST)) == {
