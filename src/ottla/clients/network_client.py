@@ -187,7 +187,10 @@ class NetworkClient:
         while True:
             refusal: UnusableConnectionError | None = None
             chosen = self._by_preference()
-            for left, connection in zip(range(len(chosen), 0, -1), chosen, strict=True):
+            late: list[NodeConnection] = []
+            for left, each in zip(range(len(chosen), 0, -1), chosen, strict=True):
+                # A share may be shorter than a login, which goes on behind it.
+                connection = next((other for other in late if other.is_ready), each)
                 try:
                     await within(
                         self.runtime.scheduler,
@@ -200,6 +203,7 @@ class NetworkClient:
                     failures[error.message] = None
                     self.last_failure = error.message
                     refusal = error if isinstance(error, UnusableConnectionError) else refusal
+                    late += [connection] * (not connection.is_ready)
                 if deadline.has_passed:
                     break
             if refusal is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 
 import pytest
-from mock_kafka import HANG_UP, MockCluster
+from mock_kafka import HANG_UP, Later, MockCluster
 
 from ottla.clients.network_client import (
     NetworkClient,
@@ -98,6 +98,23 @@ def test_addresses_that_hang_leave_time_for_the_next_one(runtime):
         client.close()
 
         assert connection.node.port == cluster[1].port
+
+
+@pytest.mark.usefixtures("core_source")
+def test_logins_that_take_longer_than_a_share_of_the_time_are_used(runtime):
+    """Of a large cluster far away no broker was reached: each was left for the next one."""
+    cluster = MockCluster(runtime, 20)
+
+    def slowly(request, version):
+        return Later(1000, cluster[0]._api_versions(request, version))
+
+    for broker in cluster.brokers.values():
+        broker.on(ApiVersionsRequest, slowly)
+    client = client_of(runtime, cluster)
+    deadline = Deadline(runtime.clock, 5000)
+    runtime.scheduler.run(client.any_ready(deadline))
+
+    assert deadline.left_ms >= 3000
 
 
 def test_clients_are_spread_over_the_addresses(runtime):
