@@ -223,7 +223,7 @@ def check_sources(arguments: Namespace, has_login: bool) -> None:
     """UsageError for an address that is none, and where users would see more than their rights."""
     for each in arguments.metrics:
         check_url("--metrics", each)
-    if arguments.webhook:
+    if arguments.webhook is not None:
         check_url("--webhook", arguments.webhook)
     for name, reason in NOT_WITH_LOGIN.items():
         if has_login and getattr(arguments, name):
@@ -317,14 +317,14 @@ def tls_files(arguments: Namespace) -> tuple[str, str] | None:
     from ssl import PROTOCOL_TLS_SERVER, SSLContext, SSLError
 
     certificate, key = arguments.certificate, arguments.private_key
-    if not certificate:
-        if key:
+    if certificate is None:
+        if key is not None:
             raise UsageError(f"--private-key {key}: without --certificate it protects nothing")
         return None
     option, path = "--certificate", certificate
     try:
         with open(path, "rb"):
-            option, path = ("--private-key", key) if key else (option, path)
+            option, path = (option, path) if key is None else ("--private-key", key)
         with open(path, "rb"):
             context = SSLContext(PROTOCOL_TLS_SERVER)
         # Who starts a server is not asked for a password: it would wait for it unseen.

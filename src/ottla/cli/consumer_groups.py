@@ -226,9 +226,9 @@ def _check_reset(arguments: Namespace) -> None:
     one_of(arguments, SCENARIOS)
     forbid_with(arguments, "--dry-run", ("--execute",))
     forbid_with(arguments, "--topic", ("--all-topics",))
-    if not (arguments.topic or arguments.all_topics or arguments.from_file):
+    if not (arguments.topic or arguments.all_topics or arguments.from_file is not None):
         raise UsageError("--reset-offsets needs a scope: --topic or --all-topics")
-    if arguments.to_datetime:
+    if arguments.to_datetime is not None:
         timestamp_ms(arguments.to_datetime)  # a mistake in it is reported before anything else
-    if arguments.by_duration:
+    if arguments.by_duration is not None:
         duration_ms(arguments.by_duration)

@@ -231,7 +231,7 @@ class _Planner:
 
     def offsets(self) -> Offsets:
         """The plan, by the scenario that the options name."""
-        if self.arguments.from_file:
+        if self.arguments.from_file is not None:
             return self._from_file(self.arguments.from_file)
         partitions, self.skipped = with_leaders(self.admin, self._scope(), self.terminal)
         reset = self._reset()
@@ -254,7 +254,7 @@ class _Planner:
             return OffsetReset(ResetScenario.SHIFT, arguments.shift_by)
         if arguments.to_offset is not None:
             return OffsetReset(ResetScenario.OFFSET, arguments.to_offset)
-        if arguments.to_datetime:
+        if arguments.to_datetime is not None:
             return OffsetReset(ResetScenario.SINCE, timestamp_ms(arguments.to_datetime))
         ago_ms = duration_ms(arguments.by_duration)
         return OffsetReset(ResetScenario.SINCE, self.terminal.now_ms() - ago_ms)

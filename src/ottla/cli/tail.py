@@ -190,7 +190,7 @@ def led_partitions(consumer: Consumer, topic: str, terminal: Terminal) -> list[T
 
 
 def _since(arguments: Namespace, terminal: Terminal) -> int | None:
-    if not arguments.since:
+    if arguments.since is None:
         return None
     moment = moment_ms(arguments.since, terminal.now_ms())
     if moment is None:

@@ -108,7 +108,7 @@ def test_alerts_and_addresses_are_checked():
     for words in (
         *[("--alert", each) for each in ("x=1", "behind", "behind=0", "behind=-1", "disk=1.5")],
         *[("--alert", each) for each in ("partitions=1", "disk=" + "9" * 5_000, "disk=²")],
-        *[("--webhook", each) for each in ("ftp://h", "h", "http://", "http://h:x/")],
+        *[("--webhook", each) for each in ("ftp://h", "h", "http://", "http://h:x/", "")],
         *[("--metrics", each) for each in ("file:///etc/passwd", "http://a:T0K3N@")],
     ):
         with pytest.raises(UsageError, match=f"{words[0]} ") as refused:

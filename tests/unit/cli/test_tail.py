@@ -175,6 +175,7 @@ def test_topic_is_not_created_by_looking(tool, consumer, clients):
     ("words", "line"),
     [
         (("--since", "someday"), "--since takes 1h"),
+        (("--since", ""), "--since takes 1h"),
         (("-n", -1), "-n takes a number from 0 on, not '-1'"),
         (("--header", "x"), "--header takes a name and a value with = between, not 'x'"),
     ],
