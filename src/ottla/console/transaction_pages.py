@@ -51,7 +51,9 @@ class OpenLine(NamedTuple):
     """The time since the producer wrote something to the partition."""
     is_hanging: bool
     command: str
-    """The command that ends it."""
+    """The command that ends it; empty where it is not known which one may."""
+    doubt: str
+    """Why a coordinator may have it that is not known here; else empty."""
 
 
 class IdLine(NamedTuple):
@@ -165,6 +167,7 @@ def open_line(found: OpenTransaction, owners: TransactionOwners, end: int, now_m
     """An open transaction with the id under which a coordinator knows it, if one does."""
     partition, producer = found
     name = owners.of(found)
+    doubt = "" if name is not None else owners.doubt(found)
     silent_ms = max(0, now_ms - producer.last_timestamp_ms)
     start = producer.transaction_start_offset or 0
     return OpenLine(
@@ -176,8 +179,13 @@ def open_line(found: OpenTransaction, owners: TransactionOwners, end: int, now_m
         producer.coordinator_epoch,
         name,
         silent_ms,
-        name is None and not owners.doubt(found) and silent_ms > HANGS_AFTER_MS,
-        abort_command(partition, start) if name is None else terminate_command(name),
+        name is None and not doubt and silent_ms > HANGS_AFTER_MS,
+        ""
+        if doubt
+        else abort_command(partition, start)
+        if name is None
+        else terminate_command(name),
+        doubt,
     )
 
 

@@ -120,6 +120,10 @@ def test_transaction_whose_coordinator_does_not_answer_does_not_hang(opened, mon
     async def walk(visitor: Visitor) -> None:
         (line,) = (await visitor.get("/transactions.json")).json["open"]
         assert (line["is_hanging"], line["transactional_id"]) == (False, None)
+        assert line["command"] == ""  # that of one that hangs would end another's
+        page = (await visitor.get("/transactions")).text
+        assert "not known whose it is" in page
+        assert 'action="/transactions/abort"' not in page
         answer = await visitor.post("/transactions/abort", **form)
         assert answer.status == 400
         assert "may not hang: its coordinator does not describe it: not now" in answer.text
