@@ -14,7 +14,12 @@ from ottla.coordinator.group.consumer.stored_consumer_group import StoredConsume
 from ottla.coordinator.group.group import Group
 from ottla.coordinator.group.group_records import read_group_value, read_offset_value
 from ottla.coordinator.group.offsets import GroupOffsets
-from ottla.protocol.offsets_topic import GroupMetadataKey, OffsetCommitKey, decode_key
+from ottla.protocol.offsets_topic import (
+    ConsumerGroupMetadataKey,
+    GroupMetadataKey,
+    OffsetCommitKey,
+    decode_key,
+)
 from ottla.record.control_record import end_of_transaction
 from ottla.record.record_batch import Record, RecordBatch
 from ottla.runtime.scheduler import Work
@@ -96,6 +101,8 @@ class PartitionLoader(StepwiseLoader):
             self._apply_group(key.group, record.value)
         elif not isinstance(key, OffsetCommitKey):
             stored = self._consumer_groups.setdefault(key.group, StoredConsumerGroup())
+            if isinstance(key, ConsumerGroupMetadataKey):
+                stored.epoch_ms = record.timestamp_ms
             return stored.apply(key, record.value)
         else:
             producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID

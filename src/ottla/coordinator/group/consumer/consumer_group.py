@@ -106,7 +106,7 @@ class ConsumerGroup(Group):
         self._names = Uses[str]()
         self._expressions = Uses[str]()
         self._classic_count = 0
-        self._empty_since_ms = NEVER
+        self.empty_since_ms = NEVER
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -153,7 +153,7 @@ class ConsumerGroup(Group):
         """Add a member, with all that it owns."""
         assert member.member_id not in self.members, f"{member.member_id} is a member already"
         self.members[member.member_id] = member
-        self._empty_since_ms = NEVER
+        self.empty_since_ms = NEVER
         self.target.setdefault(member.member_id, NO_PARTITIONS)
         if member.details.instance_id is not None:
             assert member.details.instance_id not in self.static_members
@@ -302,11 +302,12 @@ class ConsumerGroup(Group):
     ) -> list[TopicPartition]:
         """Offsets that no member reads age from their commit, or from when all had left, if later.
 
-        The log does not have that time: here it is the first look at the group without members.
+        That is the first look at the group without members; where it was loaded so, the time of the
+        record of its epoch, which the last leave has raised.
         """
-        if self.is_empty and self._empty_since_ms == NEVER:
-            self._empty_since_ms = now_ms
-        since_ms = self._empty_since_ms
+        if self.is_empty and self.empty_since_ms == NEVER:
+            self.empty_since_ms = now_ms
+        since_ms = self.empty_since_ms
         return self.offsets.expired(
             now_ms,
             retention_ms,

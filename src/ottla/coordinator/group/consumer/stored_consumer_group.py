@@ -49,6 +49,8 @@ class StoredConsumerGroup:
 
     def __init__(self) -> None:
         self.epoch: int | None = None
+        self.epoch_ms = 0
+        """When the record of the epoch was written."""
         self.assignment_epoch = 0
         self.topics: dict[str, SubscribedTopic] = {}
         self.members: dict[str, MemberDetails] = {}
@@ -68,7 +70,7 @@ class StoredConsumerGroup:
     def restore(self, group_id: str) -> Work[ConsumerGroup]:
         """The group; CORRUPT_MESSAGE if its records contradict each other."""
         group = ConsumerGroup(group_id)
-        group.group_epoch = self.epoch or 0
+        group.group_epoch, group.empty_since_ms = self.epoch or 0, self.epoch_ms
         group.assignment_epoch = self.assignment_epoch
         group.topics = self.topics
         group.regexes = self.regexes
