@@ -1,9 +1,7 @@
-"""The contents of log directories that the registry has to know: partitions, and the ids of
-producers.
+"""The contents of log directories that the registry has to know: partitions and producers' ids.
 
 A broker does not start on partitions that its registry does not know, as they may be another
-broker's, or of a cluster that keeps its topics elsewhere; it may adopt them, where a setting says
-so.
+broker's, or of a cluster that keeps its topics elsewhere; where a setting says so, it adopts them.
 """
 
 from __future__ import annotations
@@ -32,13 +30,18 @@ Found = dict[str, dict[int, UUID]]
 
 
 def check_without_registry(disk: Disk, config: BrokerConfig) -> None:
-    """ConfigError if a start without a registry finds partitions, unless they are adopted.
+    """ConfigError if a start finds no registry, and one elsewhere, or partitions without consent.
 
     Nothing has been written yet: Apache Kafka's files are unchanged.
     """
     first = config.log_dirs[0].rstrip("/")
     if config.zookeeper_connect is not None or disk.is_dir(f"{first}/{REGISTRY_DIRECTORY}"):
         return
+    for path in config.log_dirs[1:]:
+        with suppress(OSError):
+            if disk.is_dir(f"{path.rstrip('/')}/{REGISTRY_DIRECTORY}"):
+                why = f"the registry of this broker is in {path}; name that directory first"
+                raise ConfigError(f"log.dirs={','.join(config.log_dirs)}: {why}")
     found = find_partitions(disk, config.log_dirs)
     if found:
         _check_adopted(disk, config, found)

@@ -136,9 +136,15 @@ class LogLoader:
         sources: list[LogSource] = []
         for name in disk.list_dir(log_dir.path):
             path = log_dir.file(name)
-            if not disk.is_dir(path) or name[0] == "." or name in OTHER_DIRECTORIES:
-                continue
             topic_partition = parse_partition_dir(name)
+            try:
+                if not disk.is_dir(path) or name[0] == "." or name in OTHER_DIRECTORIES:
+                    continue
+            except OSError as error:  # of what others put here: a link into a folder of theirs
+                if topic_partition is not None:
+                    raise
+                logger.warning("%s is left alone: %s", path, error)
+                continue
             future = parse_future_dir(name)
             if topic_partition is not None:
                 source = self.source(log_dir, topic_partition, contents.was_clean)

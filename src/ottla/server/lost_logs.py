@@ -71,12 +71,13 @@ class LostLogs:
         if missing:
             self._made_before_ms = await self._answered(self._old_since)
         lost = await self._answered(partial(self._lost, missing))
+        registry, node = self._broker.registry, paths.broker(self._broker.broker_id)
         waited_ms = 0  # between two answers: nobody leads anything while there is no registry
         while shared := {tp: each for tp, each in lost.items() if len(each.state.isr) > 1}:
             is_sure = any(map(self._was_made, shared.values()))
             limit_ms = PATIENCE_MS if is_sure else min(session_ms, PATIENCE_MS)
             is_over = waited_ms >= min(limit_ms, session_ms)
-            if is_over and await self._answered(self._is_registered):
+            if is_over and await self._answered(partial(registry.exists, node)) is not None:
                 if waited_ms >= session_ms:
                     raise id_taken(self._broker.broker_id)
             elif waited_ms >= limit_ms:
@@ -104,11 +105,6 @@ class LostLogs:
             except SessionEndedError as error:
                 logger.warning("the registry is asked again for lost logs: %s", error)
                 await pause(self._broker.runtime.scheduler, REGISTRY_RETRY_MS)
-
-    async def _is_registered(self) -> bool:
-        """Whether the id has a node: of a process that was killed, for as long as its session."""
-        node = paths.broker(self._broker.broker_id)
-        return await self._broker.registry.exists(node) is not None
 
     async def _give_up(self, one: tuple[TopicPartition, StoredState]) -> None:
         """Be out of sync, where others are in sync: a controller would drop them, as they are away.

@@ -46,6 +46,20 @@ def test_directory_of_another_cluster_is_named_as_what_it_is():
         check_without_registry(disk, config)
 
 
+@pytest.mark.parametrize("adopts", ["false", "true"])
+@pytest.mark.parametrize("log_dirs", ["/b,/a", "/new,/a,/b", "/new,/a/"])
+def test_registry_must_be_in_the_first_directory(log_dirs, adopts):
+    """It was taken for lost: the error offered to adopt the partitions, without their settings."""
+    disk = mock_runtime().disk
+    disk.make_dirs("/a/registry")
+    disk.make_dirs("/b/t-0")
+    config = BrokerConfig.parse({"log.dirs": log_dirs, "ottla.adopt.log.dirs": adopts})
+
+    with pytest.raises(ConfigError, match=r"registry of this broker is in /a/?; name"):
+        check_without_registry(disk, config)
+    check_without_registry(disk, config.replace(log_dirs=("/a", "/b")))
+
+
 def test_directory_beside_a_registry_without_topics_is_adopted_where_it_is_wanted():
     """The topics are in the registry then; those of ZooKeeper are never taken for unknown."""
     runtime = mock_runtime()

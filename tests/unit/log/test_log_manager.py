@@ -167,6 +167,29 @@ def test_unknown_directories_are_named_and_left_alone(world: LogWorld, caplog):
     assert "registry" not in caplog.text
 
 
+@pytest.mark.parametrize("name", ["theirs", "a-0-old", "topic-0.0123456789abcdef-delete"])
+def test_name_that_cannot_be_looked_at_takes_no_directory_offline(world: LogWorld, caplog, name):
+    """A link of others into a folder that is closed to the broker, or to itself, is no log."""
+    world.append_many(5)
+    world.stop()
+    world.disk.make_dirs(f"{DIR}/{name}")
+    world.disk.fail("is_dir", f"{DIR}/{name}", error=errno.EACCES)
+    world.start()
+
+    assert values(read_all(world.log())) == numbers(0, 5)
+    assert f"{DIR}/{name} is left alone" in caplog.text
+
+
+def test_log_that_cannot_be_looked_at_takes_its_directory_offline(world: LogWorld):
+    """It is there, and nobody knows what is in it."""
+    world.append_many(5)
+    world.stop()
+    world.disk.fail("is_dir", f"{DIR}/topic-0", error=errno.EACCES)
+
+    with pytest.raises(ConfigError, match="none can be used"):
+        world.start()
+
+
 def test_failed_flush_at_the_stop_leaves_no_clean_mark(world: LogWorld):
     """The next start scans."""
     world.append_many(5)
