@@ -590,6 +590,15 @@ def test_numbers_that_json_cannot_hold_as_offsets(database, source):
     assert all(type(each["id"]) is int for each in found)
 
 
+@pytest.mark.parametrize("kind", ["int", "bigint", "numeric(20, 0)", "double precision"])
+def test_number_of_an_offset_may_be_text(database, source, kind):
+    """As a person writes it; PostgreSQL compares no text with a number, and read no row."""
+    database.run(f"CREATE TABLE t (id {kind} PRIMARY KEY)", "INSERT INTO t VALUES (1), (2), (3)")
+    reader = source({("table", "t"): {"id": "2"}})
+
+    assert [int(record.value["id"]) for record in reader.poll()] == [3]
+
+
 def test_columns_that_come_go_and_change(database, source, sink):
     """Seen at the next row, by the source and by the sink."""
     database.run(

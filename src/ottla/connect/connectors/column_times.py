@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any, Final
 
 EPOCH: Final = datetime(1970, 1, 1)
@@ -38,6 +38,7 @@ _TIME: Final = re.compile(
     r"(?P<era> BC)?"
 )
 """A time as databases write it, in any year."""
+_DAY: Final = re.compile(r"[+-]?([0-9]{4,6})-([0-9]{2})-([0-9]{2})")
 _COMPACT: Final = re.compile(r"(\d{8})(?:T?(\d{6}))?")
 """Digits that are a day, or a time: 20260105120000."""
 LAST_JULIAN_DAY, JULIAN_EPOCH = 5_373_484.5, 2_440_587.5
@@ -169,6 +170,20 @@ class SeenTimes:
                 return False
         self._is_done = len(self._different) == ENOUGH
         return self._is_done
+
+
+def is_time_text(text: str) -> bool:
+    """Whether it is a time as databases write it, of a day that there is, in any year."""
+    match = _TIME.fullmatch(text)
+    day = None if match is None else _DAY.fullmatch(match["day"])
+    if match is None or day is None:
+        return False
+    try:
+        date(2000 + int(day[1]) % 400, int(day[2]), int(day[3]))
+        time.fromisoformat(match["time"] or "00")
+    except ValueError:
+        return False
+    return True
 
 
 def padded(text: str, digits: int) -> str:

@@ -672,8 +672,9 @@ class Postgres(WithTextTimes):
         return MICROSECONDS if digits is None else digits
 
     def number_value(self, kind: Any, stored: Any) -> Any:
-        """A whole number would be sent as one of 64 bits."""
-        return Decimal(stored) if is_decimal(self.sql, kind) else stored
+        """A whole number would be sent as one of 64 bits, and text is compared with none."""
+        is_sent_so = is_decimal(self.sql, kind) or isinstance(stored, str)
+        return Decimal(stored) if is_sent_so else stored
 
     def no_place(self, column: Any, is_time: bool) -> Any:
         sql = self.sql

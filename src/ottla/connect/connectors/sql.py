@@ -22,9 +22,8 @@ extra `connect-sql`, and the driver of the database.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -39,6 +38,8 @@ from ottla.connect.connectors.column_times import (
     PRECISIONS,
     ZONES_APART,
     SeenTimes,
+    is_time_text,
+    moment_us,
     precision_of,
     unit_of_form,
 )
@@ -70,7 +71,6 @@ TIMESTAMPED: Final = "timestamp"
 BOTH: Final = "timestamp+incrementing"
 TABLE: Final = "table"
 UNORDERED, MIXED, EARLIER = "unordered", "mixed", "earlier"
-DAY_FIRST: Final = re.compile(r"[+-]?\d{4,}-\d\d-\d\d")
 ALL_EARLIER: Final = (
     "table %s: all of its rows are before %s, up to which it was read, and rows are read behind "
     "that alone; if it was emptied or made again, delete its offset, and it is read from its "
@@ -664,9 +664,10 @@ def check_place(settings: Any, partition: Place, offset: Place) -> None:
             f"mode={settings.mode}"
         )
     for column, value in offset.items():
-        is_time = settings.is_time(column)
-        if not (_is_number(value) or (is_time and _is_time_text(value))):
-            rule = "a time, such as 2026-01-05T10:00:00, or a number" if is_time else "a number"
+        is_place, rule = _is_number(value), "a number"
+        if settings.is_time(column):
+            is_place, rule = _is_time(settings.url, value), "a time, such as 2026-01-05T10:00:00"
+        if not is_place:
             raise ConfigError(f"offset={dict(offset)}: {column} must be {rule}")
 
 
@@ -679,8 +680,11 @@ def _is_number(value: Any) -> bool:
         return False
 
 
-def _is_time_text(value: Any) -> bool:
-    return isinstance(value, str) and DAY_FIRST.match(value) is not None
+def _is_time(url: str, value: Any) -> bool:
+    """Whether a database compares it as a time: SQLite has numbers for some, others texts alone."""
+    if url.startswith("sqlite"):
+        return moment_us(value, UTC) is not None
+    return isinstance(value, str) and is_time_text(value)
 
 
 KINDS: Final = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, nullcontext
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import product
@@ -375,7 +375,6 @@ def test_rows_of_a_table_that_was_made_again_are_told_of(database, read, caplog,
         ("incrementing", {"id": 3}),
         ("incrementing", {"id": "123456789012345678901234567890"}),
         ("timestamp", {"changed": "2020-02-04 00:00:00.5+00"}),
-        ("timestamp", {"changed": "12020-02-04"}),
         ("timestamp", {"changed": 1580731200}),
         ("timestamp+incrementing", {"changed": "2020-02-04", "id": 3}),
         ("bulk", {}),
@@ -416,8 +415,36 @@ def test_offsets_that_are_no_place_are_refused(mode, offset):
             SqlSource.alter_offsets(given(mode), [(partition, {"id": 1})])
 
 
-def given(mode):
-    settings = {"url": "sqlite://", "tables": "orders", "timestamp.column": "changed"}
+@pytest.mark.parametrize("url", ["sqlite://", "postgresql+psycopg://h/d", "mysql+pymysql://h/d"])
+def test_offset_of_a_time_is_one_that_the_database_has(url):
+    """A number ended the task at each start; of a day that there is not, all rows came again."""
+    is_sqlite = url.startswith("sqlite")
+    for value, is_right in (
+        ("2020-02-29", True),
+        ("2020-02-04T10:00", True),
+        ("2020-02-04 10:00:00.123456+01", True),
+        ("2020-02-04 10:00:00.123456+01:00", True),
+        ("12020-02-04", not is_sqlite),
+        ("0044-03-15 BC", not is_sqlite),
+        (1580731200, is_sqlite),
+        ("1580731200", is_sqlite),
+        ("2021-02-29", False),
+        ("2020-13-01", False),
+        ("2020-02-04T24:30", False),
+        ("2020-02-04garbage", False),
+        ("infinity", False),
+        ("", False),
+        (True, False),
+        (None, False),
+        (["2020-02-04"], False),
+    ):
+        wanted = [({"table": "orders"}, {"changed": value})]
+        with nullcontext() if is_right else pytest.raises(ConfigError, match="must be a time"):
+            SqlSource.alter_offsets(given("timestamp", url), wanted)
+
+
+def given(mode, url="sqlite://"):
+    settings = {"url": url, "tables": "orders", "timestamp.column": "changed"}
     return SqlSource.Settings.parse({**settings, "mode": mode})
 
 
