@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Collection, Mapping
 from typing import Final
 
+from ottla.config.config_def import ConfigTableType
 from ottla.config.config_type import ConfigType
 from ottla.config.known_keys import UNUSED_KEYS, UNUSED_THREAD_KEYS
 from ottla.config.sasl_config import sasl_key_of
 from ottla.config.ssl_config import ListenerSslSettings, SslSettings
 from ottla.config.topic_config import TopicConfig
+from ottla.errors import KafkaError
+
+logger = logging.getLogger(__name__)
 
 LISTENER_KEYS: Final = frozenset(
     ("advertised.listeners", "listener.security.protocol.map", "listeners")
@@ -105,3 +111,25 @@ def is_of_one_broker(name: str) -> bool:
 def is_dynamic(name: str) -> bool:
     """Whether a setting of the broker can change while it runs."""
     return name in DYNAMIC_BROKER_KEYS or name in UNUSED_KEYS or is_of_listener(name)
+
+
+def changed_keys(before: Mapping[str, str], after: Mapping[str, str]) -> Collection[str]:
+    """The keys that have come, gone, or have other values."""
+    return {key for key, _ in before.items() ^ after.items()}
+
+
+def without_bad_values(
+    owner: str, table: ConfigTableType, overrides: Mapping[str, str]
+) -> dict[str, str]:
+    """Leave out values that break our rules: other software may have written the registry."""
+    good = {}
+    for name, text in overrides.items():
+        row = table.keys.get(name)
+        try:
+            if row is not None:
+                row.parse(text)
+        except KafkaError as error:
+            logger.error("%s: an override in the registry has no effect: %s", owner, error.message)
+        else:
+            good[name] = text
+    return good

@@ -8,6 +8,8 @@ from typing import Any, Final
 from ottla.errors import ErrorCode, KafkaError, RefusedRecordsError
 from ottla.log.log_results import LogAppendInfo
 from ottla.log.log_validator import AppendOrigin
+from ottla.network.refusal_log import RefusalLog
+from ottla.runtime import Clock
 from ottla.structs import INTERNAL_TOPICS, NO_OFFSET, NO_TIMESTAMP, TopicPartition, Value, field
 
 logger = logging.getLogger(__name__)
@@ -55,25 +57,30 @@ def acceptance(info: LogAppendInfo, tenure: object) -> PartitionAppendResult:
 
 
 class Refusals:
-    """The refused batches of one request, for one line of the log: it may have thousands."""
+    """The refused batches of one request, for one line of the log: it may have thousands.
 
-    __slots__ = ("_first", "count")
+    A producer may send such requests without end: each partition and error has a line now and then.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_cause", "_first", "_log", "count")
+
+    def __init__(self, clock: Clock) -> None:
         self.count = 0
+        self._log = RefusalLog(clock)
 
     def note(self, topic_partition: TopicPartition, error: KafkaError) -> None:
         """A batch is refused; the first one is named in the line."""
         if not self.count:
+            self._cause = str(topic_partition), error.error.name
             self._first = f"{topic_partition}: {error}"
         self.count += 1
 
     def log(self) -> None:
         """Write the line, if there is anything to say."""
-        if self.count:
+        if self.count and self._log.is_news(*self._cause):
             others = f" (and {self.count - 1} more batches)" if self.count > 1 else ""
             logger.info("refused a batch for %s%s", self._first, others)
-            self.count = 0
+        self.count = 0
 
 
 def refusal(error: KafkaError) -> PartitionAppendResult:

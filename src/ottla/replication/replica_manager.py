@@ -109,7 +109,7 @@ class ReplicaManager:
         )
         self._exists = exists
         self._large_batches = LargeBatches(runtime.background)
-        self._refusals = Refusals()
+        self._refusals = Refusals(runtime.clock)
         self._cluster: ClusterView | None = None
         self._isr_timer: Timer | None = None
         self.fetchers = FetcherManager(

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.config.broker_config import BrokerConfig
-from ottla.config.config_def import ConfigTableType
 from ottla.config.config_type import INT
 from ottla.config.coordinator_config import ConsumerGroupConfig
 from ottla.config.dynamic_keys import (
@@ -25,12 +24,14 @@ from ottla.config.dynamic_keys import (
     OF_LISTENER,
     THREAD_KEYS,
     UNCLEAN_ELECTION_KEY,
+    changed_keys,
     is_dynamic,
     is_key_store,
     is_of_listener,
     is_of_one_broker,
     is_secret,
     key_of_listener,
+    without_bad_values,
 )
 from ottla.config.known_keys import UNUSED_KEYS, UNUSED_THREAD_KEYS, family_of
 from ottla.config.metrics_config import ClientMetricsConfig
@@ -208,7 +209,7 @@ class DynamicConfig:
         overrides = await self.entities.read(TOPICS, topic)
         if overrides == self._topics.get(topic, {}):
             return
-        self._topics[topic] = _without_bad_values(f"topic {topic}", TopicConfig, overrides)
+        self._topics[topic] = without_bad_values(f"topic {topic}", TopicConfig, overrides)
         if not overrides:
             del self._topics[topic]
         for listener in self._topic_listeners:
@@ -216,7 +217,7 @@ class DynamicConfig:
 
     async def _read_group(self, group_id: str) -> None:
         overrides = await self.entities.read(GROUPS, group_id)
-        good = _without_bad_values(f"group {group_id}", ConsumerGroupConfig, overrides)
+        good = without_bad_values(f"group {group_id}", ConsumerGroupConfig, overrides)
         self._groups[group_id] = ConsumerGroupConfig.of(self.static_config, good)
         if not good:
             del self._groups[group_id]
@@ -246,7 +247,7 @@ class DynamicConfig:
 
     async def _read_broker(self, name: str) -> None:
         overrides = self._readable(name, await self.entities.read(BROKERS, name))
-        good = _without_bad_values(f"broker {name}", BrokerConfig, _changeable(name, overrides))
+        good = without_bad_values(f"broker {name}", BrokerConfig, _changeable(name, overrides))
         named: Collection[str] = good
         if good != self._wanted.get(name, {}):
             self._wanted[name] = good
@@ -454,11 +455,6 @@ def _check_changeable(owner: str, name: str) -> None:
         )
 
 
-def changed_keys(before: Mapping[str, str], after: Mapping[str, str]) -> Collection[str]:
-    """The keys that have come, gone, or have other values."""
-    return {key for key, _ in before.items() ^ after.items()}
-
-
 def _changeable(owner: str, overrides: Mapping[str, str]) -> dict[str, str]:
     """The overrides in the registry that can be in force; the others are named in the log."""
     good = {}
@@ -468,21 +464,4 @@ def _changeable(owner: str, overrides: Mapping[str, str]) -> dict[str, str]:
             good[name] = text
         except KafkaError as error:
             logger.error("broker %s: an override has no effect: %s", owner, error.message)
-    return good
-
-
-def _without_bad_values(
-    owner: str, table: ConfigTableType, overrides: Mapping[str, str]
-) -> dict[str, str]:
-    """Leave out values that break our rules: other software may have written the registry."""
-    good = {}
-    for name, text in overrides.items():
-        row = table.keys.get(name)
-        try:
-            if row is not None:
-                row.parse(text)
-        except KafkaError as error:
-            logger.error("%s: an override in the registry has no effect: %s", owner, error.message)
-        else:
-            good[name] = text
     return good

@@ -13,6 +13,7 @@ from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.log.log_manager import LogManager
 from ottla.log.log_validator import INLINE_UNPACKED_BYTES
+from ottla.network.refusal_log import TOLD_EVERY_MS
 from ottla.record.batch_builder import BatchBuilder, build_batch
 from ottla.record.compression import CompressionType
 from ottla.record.memory_records import batches
@@ -124,7 +125,10 @@ def test_what_is_appended_is_read_back(manager, acks):
 def test_refused_batches_of_a_request_have_one_line_of_the_log(
     manager, caplog, monkeypatch, core_source
 ):
-    """A request may have thousands of them; the next one has a line of its own."""
+    """A request may have thousands of them, and be sent without end.
+
+    Another partition, or the same one a while later, has a line of its own.
+    """
     caplog.set_level(logging.INFO)
 
     def refuse(*_):
@@ -138,13 +142,18 @@ def test_refused_batches_of_a_request_have_one_line_of_the_log(
 
     monkeypatch.setattr(Partition, "append_records_to_leader", refuse)
     assert send(FIRST, SECOND) == [ErrorCode.INVALID_RECORD] * 2
-    assert send(SECOND) == [ErrorCode.INVALID_RECORD]
+    for _ in range(3):
+        assert send(SECOND) == [ErrorCode.INVALID_RECORD]
+    manager.runtime.advance(TOLD_EVERY_MS)
+    assert send(FIRST) == [ErrorCode.INVALID_RECORD]
 
     lines = [line for line in caplog.messages if line.startswith("refused a batch")]
     assert lines == [
         "refused a batch for t-0: INVALID_RECORD: no (and 1 more batches)",
         "refused a batch for t-1: INVALID_RECORD: no",
+        "refused a batch for t-0: INVALID_RECORD: no",
     ]
+    assert "2 more refusals" in caplog.text
 
 
 def test_an_unknown_partition_is_refused_alone(manager):
