@@ -29,8 +29,10 @@ from ottla.clients.client_settings import ClosedOnExit
 from ottla.clients.consumer.consumer import Consumer
 from ottla.clients.producer.producer import Producer
 from ottla.config.client_config import ConsumerConfig
+from ottla.errors import ErrorCode, KafkaError
 from ottla.record.consumer_record import ConsumerRecord
 from ottla.spark import connections, producers
+from ottla.spark.decision_log import DecisionLog
 from ottla.spark.exactly_once import (
     BatchCommitter,
     ExactlyOnceBatches,
@@ -41,11 +43,14 @@ from ottla.spark.exactly_once import (
     sink_id_of,
     transactional_id_of,
     transactional_settings,
+    went_back,
 )
 from ottla.spark.sink_options import SinkOptions
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
@@ -99,11 +104,11 @@ def retaining_few_batches(session: SparkSession) -> Iterator[None]:
             session.conf.set(RETAINED, before)
 
 
-def create_topic(topic: str, settings: Mapping[str, str]) -> None:
-    """Create the topic of a checkpoint with one compacted partition, unless it is there."""
+def create_topic(topic: str, settings: Mapping[str, str]) -> UUID | None:
+    """Create the topic of a checkpoint with one compacted partition, unless it is there; its id."""
     admin = connections.admin(settings)
     if create_missing_topics(admin, [NewTopic(topic, 1, configs=CONFIGS)]):
-        return
+        return topic_id_of(topic, settings)
     resource = ConfigResource.topic(topic)
     policy = admin.describe_configs([resource])[resource]["cleanup.policy"].value
     if policy != "compact":
@@ -111,6 +116,17 @@ def create_topic(topic: str, settings: Mapping[str, str]) -> None:
             f"topic {topic}: cleanup.policy is {policy} and must be compact, or the state of "
             "the query would be deleted with old records"
         )
+    return topic_id_of(topic, settings)
+
+
+def topic_id_of(topic: str, settings: Mapping[str, str]) -> UUID | None:
+    """The id of a topic; None if there is no topic of that name."""
+    try:
+        return connections.admin(settings).describe_topics([topic])[topic].topic_id
+    except KafkaError as error:
+        if error.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        return None
 
 
 class CheckpointCopy(ClosedOnExit):
@@ -130,6 +146,7 @@ class CheckpointCopy(ClosedOnExit):
                 "isolation.level": "read_committed",
                 "enable.auto.commit": "false",
                 "auto.offset.reset": "earliest",
+                "allow.auto.create.topics": "false",  # it would not be compacted
             }
         )
         self._consumer.assign([self._where])
@@ -233,6 +250,8 @@ class CheckpointedBatches(ExactlyOnceBatches):
     folder: Path
     _run: str = field(default_factory=lambda: secrets.token_hex(4))
     _stored: dict[str, FileVersion] = field(default_factory=dict)
+    """The files in the topic, and in `_topic_id` which topic that is."""
+    _topic_id: list[UUID | None] = field(default_factory=list)
     _committers: list[BatchCommitter] = field(default_factory=list)
 
     @classmethod
@@ -244,17 +263,24 @@ class CheckpointedBatches(ExactlyOnceBatches):
         `copy` has followed the topic so far, and is closed here. A folder that is there is kept if
         the topic is empty: its query did not have a topic before.
         """
-        create_topic(topic, options.client)
-        batches = cls(options, topic, folder)
+        topic_id = create_topic(topic, options.client)
+        batches = cls(options, topic, folder, _topic_id=[topic_id])
         with copy or CheckpointCopy(topic, folder, options.client) as follower:
             batches._restore(follower)
         return batches
 
     def _restore(self, copy: CheckpointCopy) -> None:
         copy.read_to(copy.stable_end)
-        query_id = copy.query_id() if copy.position else None
-        if query_id is None:
+        query_id = copy.query_id()
+        if not copy.position:
+            if query_id is not None:
+                self._check_age(query_id, copy.newest_batch())
             return
+        if query_id is None:
+            raise SinkError(
+                f"{self.topic}: has records and no query's id, so that it is no checkpoint; reset "
+                "the application, or delete the topic where an instance has the whole folder"
+            )
         committer = self._begun(query_id)
         end = copy.end
         polls = 0
@@ -268,6 +294,14 @@ class CheckpointedBatches(ExactlyOnceBatches):
             committer.assume_decided(newest, self.topic)
         self._stored.update(versions_of(self.folder))
         logger.info("%s: restored up to batch %s of %s", self.topic, newest, query_id)
+
+    def _check_age(self, query_id: str, newest: int | None) -> None:
+        """Refuse a folder that is older than the output: an instance elsewhere has the newer."""
+        sink_id = sink_id_of(self.options, query_id)
+        decision = DecisionLog(sink_id, self.options.client).newest()
+        before = -1 if newest is None else newest
+        if decision is not None and decision.batch_id > before:
+            raise went_back(sink_id, before, decision.batch_id)
 
     def _begun(self, query_id: str) -> BatchCommitter:
         committer = BatchCommitter(sink_id_of(self.options, query_id), self.options.client)
@@ -287,6 +321,7 @@ class CheckpointedBatches(ExactlyOnceBatches):
         try:
             is_decided = committer.has_decided(batch_id)
             if not is_decided:
+                self._follow_topic()
                 prepared.append(self._prepare(prepared[0].sink_id, batch_id, found))
         except BaseException:
             committer.abort(batch_id, prepared)
@@ -295,6 +330,14 @@ class CheckpointedBatches(ExactlyOnceBatches):
         if not is_decided:
             self._stored.clear()
             self._stored.update(found)
+
+    def _follow_topic(self) -> None:
+        """Have all files written where the topic was deleted: what has changed is no checkpoint."""
+        topic_id = topic_id_of(self.topic, self.options.client)
+        if topic_id is None or topic_id != self._topic_id[0]:
+            logger.warning("%s was deleted: all of %s is written again", self.topic, self.folder)
+            self._topic_id[0] = create_topic(self.topic, self.options.client)
+            self._stored.clear()
 
     def _announce(self) -> None:
         """Write the query's id to the topic, before its first batch; an error if there is another.

@@ -248,7 +248,8 @@ class BatchCommitter:
                 return
             self._check_open(batch_id, prepared)
             newest = BatchDecision(batch_id, prepared)
-            self._decide(newest, min(each.topic for each in messages if each.topic))
+            # That of the output, before a changelog: with a topic go the offsets for it.
+            self._decide(newest, next(each.topic for each in messages if each.topic))
         self._complete(newest)
         for name in self._names_of_lost_attempts(prepared):
             self._abort_leftovers(name)

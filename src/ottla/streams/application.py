@@ -179,6 +179,11 @@ class Streams(StreamsBuilder):
     def _member(self) -> StreamsInstance:
         sinks = {self._changelog_of(sink): sink for sink in self.sinks}
         client = {"bootstrap.servers": self.bootstrap_servers, **self.client}
+
+        def follow(topic: str) -> CheckpointCopy:
+            create_topic(topic, client)  # the group gives no query to anybody without it
+            return CheckpointCopy(topic, self.folder / sinks[topic].name, client)
+
         for topic in sinks:
             create_topic(topic, client)
         return StreamsInstance(
@@ -187,7 +192,7 @@ class Streams(StreamsBuilder):
             client,
             list(sinks),
             lambda topic, copy: self._begun(sinks[topic], self._trigger(), copy),
-            lambda topic: CheckpointCopy(topic, self.folder / sinks[topic].name, client),
+            follow,
         )
 
     def _changelog_of(self, sink: Sink) -> str:

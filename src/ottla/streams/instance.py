@@ -51,6 +51,7 @@ class StreamsInstance:
         follow: Follow,
     ) -> None:
         own = {"group.id": application_id, "enable.auto.commit": "false"}
+        own["allow.auto.create.topics"] = "false"  # changelogs are compacted
         if instance_id is not None:
             own["group.instance.id"] = f"{instance_id}-{MEMBER}"
         strategy = {"partition.assignment.strategy": ASSIGNOR}

@@ -244,6 +244,59 @@ def test_a_folder_without_a_topic_is_kept(servers, start):
     assert start("other").files()["state/0/0/7.delta"] == "big"
 
 
+@pytest.mark.parametrize("is_made_again", [True, False])
+def test_a_topic_that_is_deleted_gets_the_whole_checkpoint(servers, start, is_made_again):
+    """It got what had changed since, which is the state of nothing."""
+    one = start()
+    one.run(0, "a", sum_after="1")
+    with ottla.Admin(servers) as admin:
+        admin.delete_topics([CHANGELOG])
+    if is_made_again:
+        create_topic(CHANGELOG, one.options.client)
+    one.run(1, "b", sum_after="2")
+    one.run(2, "c", sum_after="3")
+
+    again = start("again")
+    assert again.files() == {n: text for n, text in one.files().items() if n != "commits/2"}
+    again.run(3, "d", sum_after="4")
+    assert values(servers) == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_folder_that_is_behind_leaves_an_empty_topic_empty(servers, start, tmp_path):
+    """What it would plan for a batch that counts already is not what that has: records were lost.
+
+    The instance that has the newer folder goes on.
+    """
+    one = start()
+    one.run(0, "a", sum_after="1")
+    shutil.copytree(one.folder, tmp_path / "behind")
+    one.run(1, "b", sum_after="2")
+    with ottla.Admin(servers) as admin:
+        admin.delete_topics([CHANGELOG])
+
+    with pytest.raises(SinkError, match="batches up to 1 are in the topic already"):
+        start("behind")
+    one.open()
+    one.run(2, "c", sum_after="3")
+
+    assert values(servers) == [b"a", b"b", b"c"]
+    assert start("other").files()["state/0/0/2.delta"] == "2"
+
+
+def test_a_topic_that_is_no_checkpoint_is_refused(servers, start):
+    """Without the id of a query nobody can be fenced, and no instance may begin."""
+    one = start()
+    one.run(0, "a", sum_after="1")
+    with ottla.Admin(servers) as admin:
+        admin.delete_topics([CHANGELOG])
+    create_topic(CHANGELOG, one.options.client)
+    with Producer(servers) as producer:
+        producer.send(CHANGELOG, b"offsets of 7", key=b"offsets/7")
+
+    with pytest.raises(SinkError, match="has records and no query's id"):
+        start("other")
+
+
 def test_a_decision_that_has_expired_is_made_again(servers, start):
     """Groups are forgotten after a week; what the topic holds counts nevertheless."""
     one = start()
