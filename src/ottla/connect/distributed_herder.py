@@ -360,10 +360,10 @@ class DistributedHerder(Herder):
     async def _make_it_so(self) -> None:
         state, wanted = self.state, self._wanted_tasks()
         await self._stop_others(wanted)
-        for name in list(self.worker.connectors):
-            if TaskId(name, CONNECTOR) not in self.owned or name not in state.connectors:
-                await self.worker.stop_connector(name)
-        for name in [name for name, number in sorted(self.owned) if number == CONNECTOR]:
+        owned = {name for name, number in self.owned if number == CONNECTOR}
+        kept = owned & state.connectors.keys()
+        await self.worker.stop_connectors(self.worker.connectors.keys() - kept)
+        for name in sorted(kept):
             if TaskId(name, CONNECTOR) in self.owned and name in state.connectors:
                 self._start_connector(name)
                 await asyncio.sleep(0)

@@ -532,6 +532,26 @@ def test_starts_of_many_tasks_hold_up_no_heartbeat(broker, workers, monkeypatch)
     assert steps() < 20 * of_few
 
 
+def test_connectors_that_hang_are_stopped_at_once(broker, workers, monkeypatch):
+    """One after the other they kept a worker from its group for longer than it is waited for."""
+    (worker,) = workers(1)
+    stopped = []
+    stop = Worker.stop_connectors
+
+    async def noted_stop(self, names):
+        stopped.append(sorted(names))
+        await stop(self, stopped[-1])
+
+    for name in ("a", "b", "c"):
+        ask(worker, "PUT", f"/connectors/{name}/config", split(name, tasks=1))
+        wait_for_state(worker, name, "RUNNING", "RUNNING")
+    monkeypatch.setattr(Worker, "stop_connectors", noted_stop)
+    loop = worker.herder._loop
+    asyncio.run_coroutine_threadsafe(worker.herder._drop_all(), loop).result(60)
+
+    assert [names for names in stopped if names] == [["a", "b", "c"]]
+
+
 def test_changed_connector_runs_with_its_new_settings(broker, workers):
     """Where it runs it is planned again; tasks that are too many are gone."""
     (worker,) = workers(1)
