@@ -101,8 +101,7 @@ def without_replica(state: LeaderAndIsr, gone: Collection[int]) -> LeaderAndIsr:
 
 def _first(replicas: Collection[int], *conditions: Collection[int]) -> int | None:
     return next(
-        (replica for replica in replicas if all(replica in allowed for allowed in conditions)),
-        None,
+        (replica for replica in replicas if all(replica in allowed for allowed in conditions)), None
     )
 
 

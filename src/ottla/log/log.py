@@ -289,12 +289,7 @@ class LogRoller:
             self._roll_ms = min(config.segment_ms, config.max_compaction_lag_ms)
 
     def segment_for(
-        self,
-        added_bytes: int,
-        base_offset: int,
-        last_offset: int,
-        timestamp_ms: int,
-        now_ms: int,
+        self, added_bytes: int, base_offset: int, last_offset: int, timestamp_ms: int, now_ms: int
     ) -> LogSegment:
         """The active segment, or a new one if the batch is too large, late or far off for it."""
         log = self._log

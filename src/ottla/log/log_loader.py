@@ -59,10 +59,7 @@ class LogLoader:
     """Loads logs with the settings of their topics and the checkpoints of their directories."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        config: BrokerConfig,
-        topic_configs: Callable[[str], TopicConfig],
+        self, runtime: Runtime, config: BrokerConfig, topic_configs: Callable[[str], TopicConfig]
     ) -> None:
         self._runtime = runtime
         self._config = config

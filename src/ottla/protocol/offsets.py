@@ -189,10 +189,7 @@ class OffsetDeleteRequestTopic(Struct):
     partitions: list[OffsetDeleteRequestPartition] = field(Array(OffsetDeleteRequestPartition))
 
 
-class OffsetDeleteRequest(
-    Request,
-    api_key=47,
-):
+class OffsetDeleteRequest(Request, api_key=47):
     """Forget committed offsets of topics that the group no longer reads (KIP-496)."""
 
     group_id: str = field(String)
@@ -213,10 +210,7 @@ class OffsetDeleteResponseTopic(Struct):
     partitions: list[OffsetDeleteResponsePartition] = field(Array(OffsetDeleteResponsePartition))
 
 
-class OffsetDeleteResponse(
-    Response,
-    api_key=47,
-):
+class OffsetDeleteResponse(Response, api_key=47):
     """One result per partition, or an error for the whole group."""
 
     error_code: int = field(Int16)

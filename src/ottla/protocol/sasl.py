@@ -6,10 +6,7 @@ from ottla.protocol.message import Request, Response
 from ottla.protocol.types import Array, Bytes, Int16, Int64, String, field
 
 
-class SaslHandshakeRequest(
-    Request,
-    api_key=17,
-):
+class SaslHandshakeRequest(Request, api_key=17):
     """Choose a mechanism.
 
     v0 tokens follow as bare frames · v1 in SaslAuthenticate (KIP-152).
@@ -18,10 +15,7 @@ class SaslHandshakeRequest(
     mechanism: str = field(String)
 
 
-class SaslHandshakeResponse(
-    Response,
-    api_key=17,
-):
+class SaslHandshakeResponse(Response, api_key=17):
     """Whether the listener has the mechanism, and all that it has."""
 
     error_code: int = field(Int16)

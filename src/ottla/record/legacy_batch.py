@@ -21,12 +21,7 @@ from ottla.record.legacy import (
     parse_message,
 )
 from ottla.record.legacy_lz4 import mend_lz4
-from ottla.record.record import (
-    COMPRESSION_MASK,
-    LOG_APPEND_TIME_FLAG,
-    CorruptRecordError,
-    Record,
-)
+from ottla.record.record import COMPRESSION_MASK, LOG_APPEND_TIME_FLAG, CorruptRecordError, Record
 from ottla.record.record_batch import RECORDS_IN_A_SLICE, RecordBatch, as_view
 from ottla.structs import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 
@@ -55,13 +50,9 @@ class LegacyBatch(RecordBatch):
         left = len(self.buffer) - position
         if left < ENTRY.size:
             raise CorruptRecordError(f"{max(0, left)} bytes are too few for a message")
-        (
-            self._last_offset,
-            self.batch_length,
-            self.crc,
-            self.magic,
-            attributes,
-        ) = ENTRY.unpack_from(self.buffer, position)
+        (self._last_offset, self.batch_length, self.crc, self.magic, attributes) = (
+            ENTRY.unpack_from(self.buffer, position)
+        )
         self._first_and_count = None
         self._check_size(left)
         has_timestamp = self.magic == MAGIC_1

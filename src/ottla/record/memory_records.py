@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING
 
 from ottla.record.legacy_batch import LegacyBatch
 from ottla.record.record import LOG_OVERHEAD, CorruptRecordError
-from ottla.record.record_batch import (
-    MAGIC,
-    MAGIC_POSITION,
-    MIN_BATCH_LENGTH,
-    RecordBatch,
-    as_view,
-)
+from ottla.record.record_batch import MAGIC, MAGIC_POSITION, MIN_BATCH_LENGTH, RecordBatch, as_view
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

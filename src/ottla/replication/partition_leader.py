@@ -22,13 +22,7 @@ from ottla.replication.cluster_view import ClusterView
 from ottla.replication.follower_state import FollowerState
 from ottla.replication.in_sync_replicas import InSyncReplicas
 from ottla.runtime import Clock
-from ottla.structs import (
-    NO_EPOCH,
-    NO_OFFSET,
-    LeaderAndIsr,
-    PartitionState,
-    TopicPartition,
-)
+from ottla.structs import NO_EPOCH, NO_OFFSET, LeaderAndIsr, PartitionState, TopicPartition
 
 logger = logging.getLogger(__name__)
 

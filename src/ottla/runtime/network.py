@@ -39,12 +39,7 @@ class Network(Protocol):
     """The way out of the process; only `ottla.network` uses it."""
 
     def listen(
-        self,
-        host: str,
-        port: int,
-        *,
-        backlog: int,
-        receive_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+        self, host: str, port: int, *, backlog: int, receive_buffer_bytes: int = USE_SYSTEM_DEFAULT
     ) -> list[socket.socket]:
         """Listen on every address of `host` ("" means all interfaces), all on the same port."""
         ...
@@ -85,12 +80,7 @@ class SocketNetwork:
         return self._secure
 
     def listen(
-        self,
-        host: str,
-        port: int,
-        *,
-        backlog: int,
-        receive_buffer_bytes: int = USE_SYSTEM_DEFAULT,
+        self, host: str, port: int, *, backlog: int, receive_buffer_bytes: int = USE_SYSTEM_DEFAULT
     ) -> list[socket.socket]:
         addresses = _addresses_of(host)
         for _ in range(PORT_ATTEMPTS):

@@ -15,12 +15,7 @@ from ottla.log.log_validator import AppendOrigin
 from ottla.record.memory_records import batches
 from ottla.replication.append_results import ACKS_ALL
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.structs import (
-    OFFSETS_TOPIC,
-    TRANSACTIONS_TOPIC,
-    TopicPartition,
-    partition_of,
-)
+from ottla.structs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition, partition_of
 
 if TYPE_CHECKING:
     from ottla.config.broker_config import BrokerConfig

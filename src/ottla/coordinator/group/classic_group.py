@@ -28,6 +28,7 @@ from ottla.coordinator.group.member_metadata import (
     MemberMetadata,
     SupportedProtocol,
     SyncCallback,
+    largest_metadata,
 )
 from ottla.coordinator.group.offsets import CommittedOffset
 from ottla.coordinator.group.subscribed_topics import (
@@ -97,6 +98,8 @@ class ClassicGroup(Group):
         self.new_member_added = False
         self.sync_timer: Timer | None = None
         self.owed_tombstones: dict[bytes, None] = {}
+        self.metadata_bytes = 0
+        """How large the subscriptions of the members are, each by its largest protocol."""
         self._votes: Counter[str] = Counter()
         self._awaiting_join_count = 0
 
@@ -408,6 +411,7 @@ class ClassicGroup(Group):
         return []
 
     def _count_votes(self, member: MemberMetadata, count: int) -> None:
+        self.metadata_bytes += count * largest_metadata(member.protocols)
         for name in {protocol.name for protocol in member.protocols}:
             self._votes[name] += count
             if not self._votes[name]:

@@ -38,6 +38,7 @@ from ottla.coordinator.group.member_metadata import (
     MemberMetadata,
     SupportedProtocol,
     SyncCallback,
+    largest_metadata,
 )
 from ottla.coordinator.group.member_requests import JoinAttempt, MemberRequests
 from ottla.coordinator.group.rebalancer import Rebalancer
@@ -143,6 +144,9 @@ class ClassicGroupCoordinator(MemberRequests[ClassicGroup]):
             self._rebalancer.pending.discard(group, request.member_id)
             group.remove(request.member_id)
             attempt.refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID)
+        elif not self._has_room_for_metadata(group, attempt):
+            self._rebalancer.pending.discard(group, request.member_id)
+            attempt.refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID)
         elif not group.supports_protocols(request.protocol_type, attempt.protocols):
             attempt.refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         elif attempt.is_new:
@@ -162,6 +166,19 @@ class ClassicGroupCoordinator(MemberRequests[ClassicGroup]):
             has_joined = member is not None and member.awaiting_join is not None
             return has_joined or group.awaiting_join_count < limit
         return member is not None or len(group.members) < limit
+
+    def _has_room_for_metadata(self, group: ClassicGroup, attempt: JoinAttempt) -> bool:
+        """Whether all subscriptions can be stored: one record has them, and so has one answer.
+
+        Those of a thousand members can be a gigabyte, which a broker would hold several times.
+        """
+        request = attempt.request
+        member_id = group.static_members.get(request.group_instance_id or "", request.member_id)
+        member = group.members.get(member_id)
+        known_bytes = 0 if member is None else largest_metadata(member.protocols)
+        more_bytes = largest_metadata(attempt.protocols) - known_bytes
+        limit = self._config.offsets_topic_segment_bytes
+        return more_bytes <= 0 or group.metadata_bytes + more_bytes <= limit
 
     def _join_new(self, group: ClassicGroup, attempt: JoinAttempt) -> None:
         instance_id = attempt.request.group_instance_id

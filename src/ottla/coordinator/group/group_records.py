@@ -37,6 +37,7 @@ OFFSET_VALUE_VERSION: Final = 4
 OFFSET_VALUE_WITHOUT_TOPIC_ID_VERSION: Final = 3
 OFFSET_VALUE_WITH_EXPIRY_VERSION: Final = 1
 GROUP_VALUE_VERSION: Final = 3
+LARGE_BYTES: Final = 1_000_000
 
 
 def offset_key(group_id: str, partition: TopicPartition) -> bytes:
@@ -129,7 +130,7 @@ def group_value(group: ClassicGroup, assignment: Mapping[str, bytes]) -> Work[by
 
 def group_batch(group: ClassicGroup, assignment: Mapping[str, bytes], now_ms: int) -> Work[bytes]:
     """One batch with that record, and the tombstones that the group owes."""
-    is_large = len(group.members) > MEMBERS_IN_A_SLICE
+    is_large = len(group.members) > MEMBERS_IN_A_SLICE or group.metadata_bytes > LARGE_BYTES
     value = yield from group_value(group, assignment)
     if is_large:
         yield

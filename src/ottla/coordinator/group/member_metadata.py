@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ottla.protocol.group import JoinGroupResponse, SyncGroupResponse
 from ottla.runtime import Timer
@@ -29,6 +29,11 @@ class SupportedProtocol(NamedTuple):
 
     name: str
     metadata: bytes
+
+
+def largest_metadata(protocols: Iterable[SupportedProtocol]) -> int:
+    """How many bytes a member's subscription has at most."""
+    return max((len(each.metadata) for each in protocols), default=0)
 
 
 class MemberMetadata(Value, eq=False, kw_only=True):

@@ -292,12 +292,7 @@ class FetchHandler:
         from ottla.server.message_set_fetch import MessageSetFetch  # few readers are as old
 
         message_set_fetch = MessageSetFetch(
-            self.replica_manager,
-            params,
-            list(partitions),
-            version,
-            respond_with_message_sets,
-            fail,
+            self.replica_manager, params, list(partitions), version, respond_with_message_sets, fail
         )
         context.wait_for(message_set_fetch.start())
 

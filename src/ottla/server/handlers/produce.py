@@ -36,12 +36,7 @@ from ottla.protocol.produce import (
 from ottla.record.compression import CompressionType
 from ottla.record.record import LOG_OVERHEAD
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, MAGIC_POSITION
-from ottla.replication.append_results import (
-    ACKS_ALL,
-    ACKS_LEADER,
-    ACKS_NONE,
-    PartitionAppendResult,
-)
+from ottla.replication.append_results import ACKS_ALL, ACKS_LEADER, ACKS_NONE, PartitionAppendResult
 from ottla.replication.delayed_produce import AppendResults
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.server.api import Handler

@@ -352,11 +352,7 @@ class TransactionHandlers:
                 body.member_id, body.generation_id, body.group_instance_id, knows_epochs=by_id
             )
             self.groups.commit_offsets_in_transaction(
-                body.group_id,
-                committer,
-                producer,
-                left,
-                lambda errors: respond({**errors, **gone}),
+                body.group_id, committer, producer, left, lambda errors: respond({**errors, **gone})
             )
 
         # The coordinator knows the producer by another connection: it is not asked about this one.
@@ -417,8 +413,7 @@ def marker_result(marker: WritableTxnMarker, errors: Errors) -> WritableTxnMarke
                 name=topic.name,
                 partitions=[
                     WritableTxnMarkerPartitionResult(
-                        partition_index=index,
-                        error_code=errors[TopicPartition(topic.name, index)],
+                        partition_index=index, error_code=errors[TopicPartition(topic.name, index)]
                     )
                     for index in topic.partition_indexes
                 ],

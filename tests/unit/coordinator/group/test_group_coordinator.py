@@ -325,3 +325,45 @@ def test_member_that_joins_late_into_a_full_generation_is_dropped():
     assert late.error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert newcomer.error is NONE
     assert follower not in world.group().members
+
+
+def subscription(count):
+    """A protocol whose metadata has so many bytes, and a smaller one beside it."""
+    return ("range", bytes(count)), ("other", b"meta")
+
+
+def test_group_has_no_more_subscriptions_than_can_be_stored():
+    """A thousand of a megabyte took four of memory each, and could not be written in the end."""
+    world = World(offsets_topic_segment_bytes=1000)
+    leader, follower = world.stable_group(None, None)
+    full = ErrorCode.GROUP_MAX_SIZE_REACHED
+
+    assert world.join(protocols=subscription(993)).error is full
+    assert world.join(leader, protocols=subscription(997)).error is full
+    assert (world.state, world.group().metadata_bytes) == (STABLE, 8)
+    assert world.join(leader, protocols=subscription(996)).is_open
+    assert world.join(follower).error is NONE
+    assert world.join().error is full
+    world.leave(leader)
+    assert world.group().metadata_bytes == 4
+
+
+def test_member_that_is_known_takes_no_more_room_for_its_subscription():
+    """Also where a static one comes back under a new id: the one before it goes."""
+    world = World(offsets_topic_segment_bytes=1000)
+    world.stabilize(world.join(instance="i", protocols=subscription(1000)))
+
+    assert world.join(instance="i", protocols=subscription(1000)).error is NONE
+    assert world.group().metadata_bytes == 1000
+
+
+def test_pending_member_that_is_refused_holds_no_rebalance_up():
+    """It will not come back with its id, and would be waited for."""
+    world = World(offsets_topic_segment_bytes=1000)
+    (leader,) = world.stable_group(None)
+    pending = world.join(version=4, protocols=subscription(500)).value.member_id
+    full = ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert world.join(pending, version=4, protocols=subscription(999)).error is full
+    world.join(leader, protocols=subscription(5))
+
+    assert world.state is COMPLETING

@@ -7,6 +7,7 @@ import pytest
 
 from ottla.coordinator.group.classic_group import ClassicGroup, GroupState, group_key
 from ottla.coordinator.group.group_records import (
+    group_batch,
     group_value,
     offset_key,
     offset_value,
@@ -183,6 +184,15 @@ def test_group_is_read_back_as_it_was():
     assert group.state_timestamp_ms == 1_700_000_000_000
     assert group.members["app-1"].assignment == b"A"
     assert at_once(group_value(group, {"app-1": b"A"})) == STORED_GROUP
+
+
+@pytest.mark.parametrize(("metadata_bytes", "pauses"), [(1_000_000, 0), (1_000_001, 2)])
+def test_record_of_few_members_with_much_metadata_is_made_with_pauses(metadata_bytes, pauses):
+    """A hundred of a megabyte held all other clients up for two seconds."""
+    group = at_once(read_group_value("g", STORED_GROUP, now_ms=10))
+    group.metadata_bytes = metadata_bytes
+
+    assert len(list(group_batch(group, {}, now_ms=10))) == pauses
 
 
 def test_group_of_version_0_has_the_session_timeout_for_rebalances():
