@@ -5,12 +5,17 @@ Failures of Spark, and packages that are missing for it, become such a line too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+K = TypeVar("K", bound=Any)
+V = TypeVar("V")
 
 
 class CommandError(Exception):
@@ -19,6 +24,25 @@ class CommandError(Exception):
 
 class UsageError(CommandError):
     """The options do not fit together; the user is also pointed to --help."""
+
+
+def answers(
+    ask: Callable[[list[K]], Mapping[K, V]], keys: Iterable[K]
+) -> tuple[dict[K, V], dict[K, KafkaError]]:
+    """What was answered about each of these, in order, and the errors of the others.
+
+    Where nothing was answered, the error of the call is raised.
+    """
+    found: Mapping[K, V | KafkaError]
+    try:
+        found = ask(list(keys))
+    except KafkaError as error:
+        found = getattr(error, "results", {})
+        if all(isinstance(each, KafkaError) for each in found.values()):
+            raise
+    failed = {key: each for key, each in found.items() if isinstance(each, KafkaError)}
+    answered = {key: each for key, each in found.items() if not isinstance(each, KafkaError)}
+    return dict(sorted(answered.items())), dict(sorted(failed.items()))
 
 
 PACKAGES = {"jwt": "pyjwt", "paho": "paho-mqtt", "puresasl": "pure-sasl"}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
-from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.command_error import CommandError, UsageError, answers
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
@@ -22,7 +22,6 @@ from ottla.cli.table import TEXT, add_format, show_rows
 from ottla.cli.times import moment_ms, moment_text
 from ottla.cli.topic_views import note_no_leader
 from ottla.config.whole_number import number_of
-from ottla.errors import KafkaError
 from ottla.structs import INTERNAL_TOPICS, TopicPartition
 
 if TYPE_CHECKING:
@@ -183,15 +182,9 @@ def print_offsets(
     terminal: Terminal,
 ) -> int:
     """Print a line per partition, without an offset where no record is new enough."""
-    failed: dict[TopicPartition, KafkaError] = {}
-    try:
-        results = admin.list_offsets(dict.fromkeys(partitions, timestamp))
-    except KafkaError as error:
-        answers = getattr(error, "results", None)
-        if not answers:
-            raise
-        failed = {each: found for each, found in answers.items() if isinstance(found, KafkaError)}
-        results = {each: found for each, found in answers.items() if each not in failed}
+    results, failed = answers(
+        lambda wanted: admin.list_offsets(dict.fromkeys(wanted, timestamp)), partitions
+    )
     for partition, reason in failed.items():
         terminal.note(f"Error: no offset of partition {partition}: {reason}")
     if format != TEXT:

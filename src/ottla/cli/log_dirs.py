@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli.command import Command
+from ottla.cli.command_error import answers
 from ottla.cli.options import (
     add_bootstrap_server,
     add_command_config,
@@ -18,13 +19,11 @@ from ottla.cli.options import (
 )
 from ottla.cli.property_files import command_settings
 from ottla.cli.table import TEXT, add_format, show_rows
-from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
-    from ottla import Admin
     from ottla.cli.terminal import Terminal
     from ottla.clients.admin.log_dirs import LogDirDescription, LogDirs
 
@@ -70,7 +69,7 @@ class LogDirsCommand(Command):
             alive = sorted(node.id for node in admin.describe_cluster().nodes)
             brokers = alive if wanted is None else wanted
             check_brokers(brokers, alive)
-            described, failed = answers(admin, brokers)
+            described, failed = answers(admin.describe_log_dirs, brokers)
         for broker, error in failed.items():
             terminal.note(f"Error: no log directories of broker {broker}: {error}")
         if arguments.format != TEXT:
@@ -87,22 +86,6 @@ class LogDirsCommand(Command):
         document = {"version": 1, "brokers": rows}
         terminal.print(json.dumps(document, separators=(",", ":")))
         return 1 if failed else 0
-
-
-def answers(
-    admin: Admin, brokers: Sequence[int]
-) -> tuple[dict[int, LogDirs], dict[int, KafkaError]]:
-    """The directories of the brokers that answer, if any does, and the errors of the others."""
-    found: Mapping[int, LogDirs | KafkaError]
-    try:
-        found = admin.describe_log_dirs(brokers)
-    except KafkaError as error:
-        found = getattr(error, "results", {})
-        if all(isinstance(got, KafkaError) for got in found.values()):
-            raise
-    failed = {each: got for each, got in found.items() if isinstance(got, KafkaError)}
-    described = {each: got for each, got in found.items() if not isinstance(got, KafkaError)}
-    return dict(sorted(described.items())), dict(sorted(failed.items()))
 
 
 def topic_rows(described: Mapping[int, LogDirs], topics: set[str]) -> list[dict[str, Any]]:

@@ -263,7 +263,8 @@ class FakeAdmin:
 
     def describe_groups(self, group_ids: list[str]) -> dict[str, GroupDescription]:
         dead = {each: GroupDescription(each, "Dead", "", "", NODE) for each in group_ids}
-        return {each: self.groups.get(each, dead[each]) for each in group_ids}
+        known = {**dead, **self.groups}
+        return checked({each: self.failures.get(each) or known[each] for each in group_ids})
 
     def delete_groups(self, group_ids: list[str]) -> None:
         for group_id in group_ids:

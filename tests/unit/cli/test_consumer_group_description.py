@@ -6,6 +6,7 @@ import pytest
 from fake_consumer import FakeConsumer
 
 from ottla.clients.admin.descriptions import MemberDescription, TopicPartitionInfo
+from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.consumer_protocol import ConsumerProtocolSubscription
 from ottla.protocol.message import encode_versioned
 from ottla.protocol.offsets_topic import GroupMetadataKey, GroupMetadataValue, StoredMember
@@ -323,3 +324,26 @@ def test_client_cannot_add_lines_of_its_own(tool, cluster, words):
         counts.append(len(tool("consumer-groups", "--describe", "--group", "g", *words).lines))
 
     assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("words", [(), ("--state",), ("--members",), ("--format", "json")])
+def test_group_that_cannot_be_described_hides_no_other(tool, cluster, words):
+    """One whose coordinator hangs, or whose assignment nobody can read, is a line beside them."""
+    del cluster.groups["empty"]
+    cluster.add_group("h", "Stable", BUSY)
+    cluster.failures["h"] = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")
+    outcome = tool("consumer-groups", "--describe", "--all-groups", *words)
+
+    assert outcome.status == 1
+    assert "'h' is not described: REQUEST_TIMED_OUT: no answer" in outcome.err
+    assert "g" in outcome.out
+    assert BUSY.client_id in outcome.out or words == ("--state",)
+
+
+def test_error_of_the_only_group_is_that_of_the_command(tool, cluster):
+    """There is nothing to show beside it."""
+    cluster.failures["g"] = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")
+    outcome = tool("consumer-groups", "--describe", "--group", "g")
+
+    assert (outcome.status, outcome.out) == (1, "")
+    assert outcome.err == "ottla consumer-groups: no answer (REQUEST_TIMED_OUT)\n"
