@@ -52,6 +52,8 @@ class GroupLine(NamedTuple):
     topics: Sequence[str]
     lag: int | None
     """None for a share group, which commits no offsets."""
+    unknown: int
+    """The partitions whose lag is not known, and not in that."""
     seconds: float
     is_at_least: bool
     """Whether it has been behind since before the console looked."""
@@ -134,6 +136,7 @@ def group_line(
     lags = history.newest_lags(seen.group, seen.lag, SPARK_POINTS + LONGEST_GAP)
     is_known = not isinstance(described, KafkaError) and seen.type not in OTHER_TYPES
     known = cast("GroupDescription", described) if is_known else None
+    has_no_lag = not seen.lag and seen.type in OTHER_TYPES
     return GroupLine(
         seen.group,
         seen.state if known is None else known.state,
@@ -141,7 +144,8 @@ def group_line(
         seen.protocol if known is None else known.protocol or seen.protocol,
         None if known is None else len(known.members),
         sorted(seen.lag),
-        seen.total if seen.lag or not (seen.unknown or seen.type in OTHER_TYPES) else None,
+        seen.total if seen.total or not (seen.unknown or has_no_lag) else None,
+        seen.unknown,
         seen.seconds,
         seen.is_at_least,
         trend_per_s(lags),

@@ -13,6 +13,7 @@ from visitor import Visitor, visit
 
 from ottla.clients.admin.descriptions import GroupListing
 from ottla.clients.admin.groups import GroupAdmin
+from ottla.console.console_cluster import ConsoleCluster
 from ottla.console.group_pages import PlotPoint, carried, heat, thinned, trend_per_s
 from ottla.console.lag_collector import LagCollector
 from ottla.errors import ErrorCode, KafkaError
@@ -25,7 +26,7 @@ from ottla.protocol.group import (
     SyncGroupRequestAssignment,
 )
 from ottla.protocol.message import Request
-from ottla.structs import replace
+from ottla.structs import TopicPartition, replace
 
 
 @pytest.fixture
@@ -55,6 +56,25 @@ def test_groups_that_were_not_looked_at_again_are_not_live(late, path):
         then = (await visitor.get(f"{path}.json")).json
         assert (then["failure"], then["looked_ms"]) == ("no broker answers", first["looked_ms"])
         assert "not looked at since: no broker answers" in (await visitor.get(path)).text
+
+    visit(late.servers, walk)
+
+
+def test_list_has_no_lag_of_nothing_where_a_leader_does_not_answer(late, monkeypatch):
+    """A group that has read all of its other partitions was shown with a lag of 0."""
+    ends = ConsoleCluster.ends
+
+    async def some(cluster, partitions, *isolation):
+        found = await ends(cluster, partitions, *isolation)
+        return {each: result for each, result in found.items() if each != TopicPartition("late", 0)}
+
+    monkeypatch.setattr(ConsoleCluster, "ends", some)
+
+    async def walk(visitor: Visitor) -> None:
+        rows = (await visitor.get("/groups.json")).json["rows"]
+        found = {row["group"]: (row["lag"], row["unknown"]) for row in rows}
+        assert found == {"late/er": (None, 1), "done": (0, 0)}
+        assert "That of 1 partition is not known" in (await visitor.get("/groups")).text
 
     visit(late.servers, walk)
 
