@@ -27,7 +27,7 @@ from ottla.connect.plugin_thread import TargetState
 from ottla.connect.source_task import WRITTEN, SentRecord, WorkerSourceTask
 from ottla.connect.topic_table import FENCED
 from ottla.connect.worker_task import TaskParts
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.timing import Deadline
 
 logger = logging.getLogger(__name__)
@@ -40,6 +40,7 @@ ABORT_LIMIT_S: Final = 5.0
 TIMEOUT_MS: Final[int] = ProducerConfig.keys["transaction.timeout.ms"].default
 LONGEST_TIMEOUT_MS: Final[int] = TransactionConfig.keys["transaction.max.timeout.ms"].default
 """What brokers allow unless they are set otherwise; they refuse a producer that asks for more."""
+AFTER_EXPIRY: Final = "the task goes on where it was once it is restarted"
 HINT: Final = (
     "another task has the transactional id, or the transaction took longer than "
     "transaction.timeout.ms; then producer.override.transaction.timeout.ms must be greater, "
@@ -260,6 +261,7 @@ class ExactlyOnceSourceTask(WorkerSourceTask):
 
 def _explained(error: KafkaError) -> KafkaError:
     """An error with what a person can do, where the producer was fenced."""
-    if error.error not in FENCED or error.message.endswith(HINT):
+    hint = AFTER_EXPIRY if error.error is ErrorCode.INVALID_PRODUCER_ID_MAPPING else HINT
+    if error.error not in FENCED or error.message.endswith(hint):
         return error
-    return KafkaError(error.error, f"{error.message}; {HINT}")
+    return KafkaError(error.error, f"{error.message}; {hint}")

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from ottla.clients.producer.producer import Producer
-from ottla.clients.producer.transaction_manager import FENCED
+from ottla.clients.producer.transaction_manager import FENCED, LOST
 from ottla.errors import ErrorCode, KafkaError
 from ottla.spark import connections, producers
 from ottla.spark.decision_log import DECIDER, BatchDecision, DecisionLog
@@ -227,12 +227,13 @@ class BatchCommitter:
         try:
             self._commit(batch_id, messages)
         except KafkaError as error:
-            if error.error not in FENCED:
+            if error.error not in (FENCED if self._is_exclusive else LOST):
                 raise
             if self._is_exclusive:
                 raise TakenOverError(self._sink_id) from error
             # Spark has several processes for its driver's commits, and another one made the
-            # last; or an earlier run was not over yet. Read the newest decision again.
+            # last; or an earlier run was not over yet; or there was nothing to decide until the
+            # transactional id expired. Read the newest decision again.
             logger.info("%s: deciding again for batch %d: %s", self._sink_id, batch_id, error)
             self._commit(batch_id, messages)
 
