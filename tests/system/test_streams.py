@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 import ottla
 from ottla.cli.main import main
@@ -71,6 +72,29 @@ def test_the_word_count_of_the_page_goes_on_after_a_restart(
         [],
         [("lead", 2), ("streams", 2), ("the", 1)],
     ]
+
+
+def test_an_application_goes_on_behind_records_that_are_gone(spark, broker, unique, tmp_path):
+    """As its error says that it can, and with the state that it has."""
+    servers, name = broker.bootstrap_servers, unique("app")
+    texts, numbers = f"{name}.texts", f"{name}.numbers"
+
+    def run(**settings):
+        app = Streams(name, servers, state_dir=tmp_path, **settings)
+        app.stream(texts).group_by_key().count().to(numbers)
+        app.run_once()
+
+    send(servers, texts, (b"a", b"1"))
+    run()
+    send(servers, texts, (b"a", b"gone"))
+    with ottla.Admin(servers) as admin:
+        admin.delete_records({ottla.TopicPartition(texts, 0): 2})
+    send(servers, texts, (b"a", b"2"))
+    with pytest.raises(StreamingQueryException, match="set the option failOnDataLoss to false"):
+        run()
+    run(fail_on_data_loss=False)
+
+    assert counts(committed(servers, numbers)) == [("a", 1), ("a", 2)]
 
 
 @pytest.mark.wide

@@ -45,15 +45,18 @@ class Streams(StreamsBuilder):
     """A topology with the brokers, the Spark session and the folder it runs with.
 
     `offset_reset` says where an application without a checkpoint begins: earliest, latest, or a
-    time. `client` has settings of all its clients under Kafka's names, `spark_settings` those of
-    the session, which is the active one if any. `trigger` is how often a micro-batch
-    begins; without it, as soon as the one before has ended.
+    time; without `fail_on_data_loss` one goes on behind records that were gone before it came
+    to them, as when it was down for longer than a topic keeps them. `client` has settings of
+    all its clients under Kafka's names, `spark_settings` those of the session, which is the
+    active one if any. `trigger` is how often a micro-batch begins; without it, as soon as the
+    one before has ended.
     """
 
     bootstrap_servers: str
     master: str = field(default="local[2]", kw_only=True)
     state_dir: str | Path = field(default=STATE_DIR, kw_only=True)
     offset_reset: str = field(default="earliest", kw_only=True)
+    fail_on_data_loss: bool = field(default=True, kw_only=True)
     processing_guarantee: str = field(default=EXACTLY_ONCE, kw_only=True)
     trigger: str | None = field(default=None, kw_only=True)
     client: Mapping[str, str] = field(default_factory=dict, kw_only=True)
@@ -304,5 +307,9 @@ class TopicInputs:
         return reader.options(**self._options(topic)).load()
 
     def _options(self, topic: str) -> dict[str, str]:
-        isolation = {"kafka.isolation.level": "read_committed"}
-        return {**self._application.source_options, **isolation, "subscribe": topic}
+        own = {
+            "kafka.isolation.level": "read_committed",
+            "failOnDataLoss": str(self._application.fail_on_data_loss).lower(),
+            "subscribe": topic,
+        }
+        return {**self._application.source_options, **own}
