@@ -109,7 +109,8 @@ def find_partitions(disk: Disk, log_dirs: Iterable[str]) -> Found:
         with suppress(OSError):  # the log manager takes such a directory out of service
             for name in disk.list_dir(path) if disk.is_dir(path) else ():
                 parsed = parse_partition_dir(name)
-                if name == CLUSTER_METADATA_DIR or parsed is None:
+                is_log = parsed is not None and disk.is_dir(f"{path}/{name}")
+                if name == CLUSTER_METADATA_DIR or parsed is None or not is_log:
                     continue
                 topic_id = read_topic_id(disk, f"{path}/{name}/{PARTITION_METADATA}")
                 found.setdefault(parsed.topic, {})[parsed.partition] = topic_id

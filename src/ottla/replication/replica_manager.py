@@ -451,6 +451,9 @@ class ReplicaManager:
         if tp in self.lost_logs and not (state.is_new or is_led_by_others(state, self.broker_id)):
             raise KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {tp} is lost")
         logs.put_stray_away(tp, state.topic_id)
+        is_led = not (state.is_new or is_led_by_others(state, self.broker_id))
+        if is_led and logs.get_log(tp) is None:
+            logger.warning("%s has no log in log.dirs, and begins empty here, where it is led", tp)
         log = logs.get_or_create_log(tp, state.topic_id, is_new=state.is_new)
         self.offline_partitions.discard(tp)
         self.lost_logs.discard(tp)

@@ -53,7 +53,10 @@ class LocalDisk:
     def remove_tree(self, path: str) -> None:
         from shutil import rmtree  # it imports three libraries that compress
 
-        rmtree(path)
+        if os.path.islink(path):  # what it leads to may be more than the broker's own
+            os.unlink(path)
+        else:
+            rmtree(path)
 
     def make_dirs(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)

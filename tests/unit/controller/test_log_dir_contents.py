@@ -12,6 +12,7 @@ from ottla.controller.broker_registration import ensure_persistent_paths
 from ottla.controller.log_dir_contents import (
     check_with_registry,
     check_without_registry,
+    find_partitions,
     reserve_producer_ids,
 )
 from ottla.controller.topic_store import TopicReader
@@ -44,6 +45,18 @@ def test_directory_of_another_cluster_is_named_as_what_it_is():
 
     with pytest.raises(ConfigError, match="of broker 3 of cluster abc, which keeps its topics"):
         check_without_registry(disk, config)
+
+
+def test_file_that_is_named_like_a_partition_is_none():
+    """A broker whose last topic was deleted did not start any more on its own directory."""
+    disk, config = mock_runtime().disk, BrokerConfig.parse({"log.dirs": "/data"})
+    disk.make_dirs("/data")
+    disk.replace("/data/backup-2024", b"mine")
+
+    check_without_registry(disk, config)
+    assert find_partitions(disk, ["/data"]) == {}
+    disk.make_dirs("/data/t-0")
+    assert find_partitions(disk, ["/data"]) == {"t": {0: NO_UUID}}
 
 
 @pytest.mark.parametrize("adopts", ["false", "true"])

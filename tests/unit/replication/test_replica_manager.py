@@ -708,3 +708,19 @@ def test_what_is_written_and_read_is_counted_by_topic(manager):
     manager.stop_replica([StopReplicaPartition(each, NO_EPOCH, False) for each in (FIRST, SECOND)])
     assert manager.stats.topics == {}
     assert manager.stats.total().messages_in == before
+
+
+@pytest.mark.parametrize(
+    ("leader", "is_new", "is_told"),
+    [(BROKER, False, True), (BROKER, True, False), (1, False, False)],
+)
+def test_log_that_is_led_and_not_there_is_said_to_begin_empty(
+    runtime, caplog, leader, is_new, is_told
+):
+    """A directory was left out of log.dirs: its only replicas were empty, and no line said so."""
+    manager = ReplicaManager(runtime, new_logs(runtime, "/logs"), BROKER, {ELSEWHERE}.__contains__)
+    state = led(FIRST, leader)._replace(is_new=is_new)
+    manager.become_leader_or_follower([state], {})
+    manager.become_leader_or_follower([state._replace(controller_epoch=2)], {})
+
+    assert caplog.text.count("t-0 has no log in log.dirs, and begins empty") == is_told

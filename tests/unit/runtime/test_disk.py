@@ -165,6 +165,17 @@ def test_directories_can_be_made_listed_renamed_and_removed(
     assert disk.list_dir(parent) == []
 
 
+def test_link_to_a_directory_goes_without_what_it_leads_to(disk: LocalDisk, tmp_path: Path) -> None:
+    """An operator has put a partition on another drive so: its removal was tried for ever."""
+    (tmp_path / "drive").mkdir()
+    (tmp_path / "drive" / "others").touch()
+    (tmp_path / "topic-0.gone-delete").symlink_to(tmp_path / "drive")
+
+    disk.remove_tree(str(tmp_path / "topic-0.gone-delete"))
+    assert disk.list_dir(str(tmp_path)) == ["drive"]
+    assert disk.list_dir(str(tmp_path / "drive")) == ["others"]
+
+
 def test_path_that_cannot_be_looked_at_is_not_taken_for_missing(
     disk: LocalDisk, tmp_path: Path
 ) -> None:
