@@ -37,6 +37,8 @@ else:
                 raise ValueError(f"Got unexpected field names: {list(values)!r}")
             return replaced
 
+        __replace__ = _replace  # for copy.replace, from Python 3.13 on
+
         def _asdict(self) -> dict[str, object]:
             return dict(zip(self._fields, self, strict=True))
 

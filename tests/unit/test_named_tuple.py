@@ -73,6 +73,7 @@ def test_values_are_those_of_typing(call):
     assert (str(ours), ours._asdict()) == (str(theirs), theirs._asdict())
     assert repr(ours) == repr(theirs).replace("Theirs", "Ours")
     assert ours.is_default == theirs.is_default
+    assert ours.__replace__(host="c") == theirs._replace(host="c")
     again = pickle.loads(pickle.dumps(ours))
     assert (again, type(again)) == (ours, Ours)
     assert not hasattr(ours, "__dict__")
