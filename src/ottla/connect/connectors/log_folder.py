@@ -385,12 +385,13 @@ class Reached(NamedTuple):
         ConfigError if it is no offset of ours.
         """
         try:
-            position, inode = offset["position"], offset.get("inode")
-            numbers = (position, offset.get("written", 0), *([] if inode is None else [inode]))
+            position, inode, device = offset["position"], offset.get("inode"), offset.get("device")
+            given = [each for each in (inode, device) if each is not None]
+            numbers = (position, offset.get("written", 0), *given)
             if any(type(number) is not int or number < 0 for number in numbers):
                 raise ValueError(numbers)
             samples = [Sample.of(offset.get(key)) for key in ("begins", "last")]
-            found = [cls(position, inode, offset.get("device"), *samples)]
+            found = [cls(position, inode, device, *samples)]
             for text in filter(None, str(offset.get("others", "")).split(";")):
                 *parts, beginning, last = text.split(",")
                 place, number, device = (int(each) if each else None for each in parts)

@@ -549,6 +549,7 @@ def test_a_place_that_a_person_sets_is_one_in_the_file_of_that_name(host, follow
         ({"filename": "x"}, {"position": True}),
         ({"filename": "x"}, {"position": "1"}),
         ({"filename": "x"}, {"position": 1, "inode": "2"}),
+        ({"filename": "x"}, {"position": 1, "device": [2]}),
         ({"filename": "x"}, {"position": 1, "begins": "x"}),
         ({"filename": "x"}, {"position": 1, "begins": 7}),
         ({"filename": "x"}, {"position": 1, "begins": "1000000000000:0"}),
