@@ -261,6 +261,7 @@ def _add_table_options(parser: Options) -> None:
         "vacuum: keep what a version of the last so many hours uses, and younger files. "
         "Default: 168.",
         least=0,
+        most=LARGEST_INT,
     )
     add_flag(parser, "--delete", "vacuum: delete the files; else they are only shown.")
     add_integer(parser, "--limit", "N", "history: so many commits. Default: 20.", least=1)

@@ -61,7 +61,11 @@ def test_topics_may_be_a_pattern():
         ((*LOAD, "--max-records", "0"), "--max-records takes a number from 1 on, not '0'"),
         (
             ("vacuum", "--table", "t", "--retain-hours", "-1"),
-            "--retain-hours takes a number from 0 on, not '-1'",
+            "--retain-hours takes a number from 0 to 2147483647, not '-1'",
+        ),
+        (
+            ("vacuum", "--table", "t", "--retain-hours", str(1 << 50)),
+            "--retain-hours takes a number from 0 to 2147483647, not '1125899906842624'",
         ),
         (
             ("query", "--table", "t", "--sql", "SELECT 1", "--at-version", "-1"),
