@@ -46,10 +46,10 @@ class SchemaRegistry:
         self._known: dict[int, tuple[int, SchemaReader | None]] = {}
         self._asking = asyncio.Lock()
 
-    async def prepare(self, values: Iterable[bytes | None]) -> None:
+    async def prepare(self, values: Iterable[bytes | None]) -> bool:
         """Ask for the schemas of some keys and values, as far as they are not known.
 
-        Those for which there is no time are asked for by the pages that follow.
+        Returns whether there was no time for some: these are asked for by the pages that follow.
         """
         clock = self._cluster.runtime.clock
         async with self._asking:
@@ -67,6 +67,7 @@ class SchemaRegistry:
                 self._known[number] = (now_ms, read)
             while len(self._known) > MOST_KNOWN:
                 del self._known[next(iter(self._known))]
+            return not all(self._is_known(each, now_ms) for each in missing)
 
     def value_of(self, data: bytes) -> tuple[str, Any]:
         """The kind and the value of some bytes; ValueError where no schema fits."""

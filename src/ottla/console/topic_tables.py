@@ -177,7 +177,10 @@ class ColumnWalk(NewestFirst):
         framed: list[pa.Array] = []
         if schemas is not None:
             framed = [each for each in (batch["key"], batch["value"]) if has_frames(each)]
-            await schemas.prepare(data for column in framed for data in column.to_pylist())
+            data = [each for column in framed for each in column.to_pylist()]
+            # A condition would pass over the rows of a schema for which a page has no time.
+            while await schemas.prepare(data) and not self.is_spent:
+                pass
         self._has_frames = self._has_frames or bool(framed)
         found = text_batch(batch, self._hide, schemas if framed else None)
         self._bytes += found.nbytes - batch.nbytes

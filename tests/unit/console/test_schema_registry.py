@@ -14,6 +14,7 @@ from sql_world import result
 from topics_of_records import send
 from visitor import Visitor, visit
 
+from ottla.console import schema_registry
 from ottla.console.masks import mask_of
 from ottla.console.schema_registry import SchemaRegistry, reader_of, schema_number
 from ottla.testing import InProcessBroker
@@ -107,6 +108,22 @@ def test_statement_has_their_fields(broker, registry, here):
 
     visit(broker.bootstrap_servers, walk, schema_registry=url)
     assert sorted(asked) == sorted(2 * [f"/schemas/ids/{number}" for number in range(1, 7)])
+
+
+def test_statement_waits_for_all_schemas(broker, registry, here, monkeypatch):
+    """A condition passed over the rows of a schema for which a page would have had no time."""
+    monkeypatch.setattr(schema_registry, "MOST_ASKED", 1)
+    url, asked = registry
+
+    async def walk(visitor: Visitor) -> None:
+        text = (
+            "select value.id, value.n from orders where value.id > 0 or value.n > 0 order by offset"
+        )
+        rows = (await result(visitor, text))["rows"]
+        assert [[*each.values()] for each in rows] == [[9223372036854775807, None], [None, 1.1]]
+
+    visit(broker.bootstrap_servers, walk, schema_registry=url)
+    assert sorted(asked) == [f"/schemas/ids/{number}" for number in range(1, 7)]
 
 
 @pytest.mark.parametrize("mask", ["orders:value.user", "orders:value"])
