@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command_error import CommandError
 from ottla.cli.table import show_columns
-from ottla.clients.admin.transactions import OpenTransaction
+from ottla.clients.admin.transactions import ANY_ID, OpenTransaction
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TRANSACTIONS_TOPIC, TopicPartition
 
@@ -93,6 +93,8 @@ def unknown_to_coordinators(
         listing.producer_id: listing.transactional_id
         for listing in admin.list_transactions(producer_ids=sorted(ids))
     }
+    if ids - names.keys():
+        require_sight(admin)
     described = {
         producer_id: _description(admin, names[producer_id])
         for producer_id in ids
@@ -115,6 +117,19 @@ def require_coordinators(admin: Admin) -> None:
             f"partitions {', '.join(leaderless)} of {TRANSACTIONS_TOPIC} have no leader: it is not "
             "known which of the open transactions are theirs"
         )
+
+
+def require_sight(admin: Admin) -> None:
+    """CommandError where this user may not see all transactional ids: others seem to hang."""
+    try:
+        _description(admin, ANY_ID)
+    except KafkaError as error:
+        if error.error is not ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            raise
+        raise CommandError(
+            "this user may not describe all transactional ids: it is not known which of the open "
+            "transactions are of the others"
+        ) from None
 
 
 def _description(admin: Admin, name: str) -> TransactionDescription | None:

@@ -1,8 +1,8 @@
 """The owners of open transactions: the transactional ids under which coordinators know them.
 
 A transaction without an owner hangs, and may be aborted behind the back of all coordinators. So it
-has none only where every coordinator was asked: a part of __transaction_state without a leader, and
-an id that could not be described, leave it open.
+has none only where every coordinator was asked: a part of __transaction_state without a leader, an
+id that could not be described, and ids that this user may not see leave it open.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.clients.admin.descriptions import TransactionFilter
-from ottla.clients.admin.transactions import OpenTransaction, TransactionDescription
+from ottla.clients.admin.transactions import ANY_ID, OpenTransaction, TransactionDescription
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TRANSACTIONS_TOPIC, NamedTuple
 
@@ -42,6 +42,13 @@ class TransactionOwners(NamedTuple):
                 f"{self.leaderless} partitions of {TRANSACTIONS_TOPIC} have no leader, and their "
                 "transactions are not known"
             )
+        of_any = self.described.get(ANY_ID)
+        if (
+            isinstance(of_any, KafkaError)
+            and of_any.error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            and found.producer.producer_id not in self.names
+        ):
+            return "it may be of a transactional id that this user may not see"
         known = self.described.get(self.names.get(found.producer.producer_id, ""))
         if (
             isinstance(known, KafkaError)
@@ -62,8 +69,9 @@ async def owners_of(
         wanted = TransactionFilter(producer_ids=sorted(ids))
         listed = await cluster.transactions.list_transactions(wanted)
     names = {each.producer_id: each.transactional_id for each in listed if each.producer_id in ids}
-    described = await cluster.transactions.describe_transactions(list(names.values()))
     await cluster.all_topics.fetch_one(TRANSACTIONS_TOPIC)
     state = cluster.all_topics.cluster.topics.get(TRANSACTIONS_TOPIC)
     leaderless = 0 if state is None else len(state.partitions.keys() - {*state.available})
+    asked = [*names.values(), *([] if leaderless or ids <= names.keys() else [ANY_ID])]
+    described = await cluster.transactions.describe_transactions(asked)
     return TransactionOwners(names, described, leaderless)

@@ -9,6 +9,7 @@ from transaction_cluster import TransactionCluster
 
 from ottla.clients.admin.descriptions import TopicDescription, TopicPartitionInfo
 from ottla.clients.admin.transactions import HangingTransaction
+from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TRANSACTIONS_TOPIC, TopicPartition
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -230,6 +231,21 @@ def test_without_a_coordinator_nothing_is_said_to_hang(transactions, cluster, mo
 
     assert (outcome.status, outcome.out) == (1, "")
     assert "partitions 4 of __transaction_state have no leader" in outcome.err
+
+
+def test_without_a_right_to_all_ids_nothing_is_said_to_hang(transactions, cluster, monkeypatch):
+    """Brokers list only those that a user may see."""
+    cluster.add_producer(T0, 1, 10, minutes=16)
+
+    def refuse(names):
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "not yours")
+
+    monkeypatch.setattr(cluster, "describe_transactions", refuse)
+
+    outcome = transactions("find-hanging", "--topic", "t")
+
+    assert (outcome.status, outcome.out) == (1, "")
+    assert "this user may not describe all transactional ids" in outcome.err
 
 
 def test_what_may_still_end_by_itself_is_not_shown(transactions, cluster):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 from lag_world import LagWorld
+from users_of_console import at_login, client, logged_in, right, users_broker
 from visitor import Visitor, visit
 
-from ottla import Producer, TopicPartition
+from ottla import Admin, Producer, TopicPartition
 from ottla.clients.admin.transactions import TransactionAdmin
 from ottla.console import transaction_pages
 from ottla.errors import ErrorCode, KafkaError
+from ottla.security.acls import AclOperation, ResourceType
 
 
 @pytest.fixture
@@ -165,3 +167,30 @@ def test_broker_that_lists_no_transactions_says_so(world, monkeypatch):
         assert "These brokers do not list transactions" in answer.text
 
     visit(world.servers, walk)
+
+
+def test_transaction_of_an_id_that_a_user_may_not_see_does_not_hang(monkeypatch):
+    """No broker lists it to them: it was shown as hanging, with the command that aborts it."""
+    monkeypatch.setattr(transaction_pages, "HANGS_AFTER_MS", -1)
+
+    async def walk(visitor: Visitor) -> None:
+        found = []
+        for name in ("admin", "carol"):
+            browser = await logged_in(visitor, name)
+            (line,) = (await browser.get("/transactions.json")).json["open"]
+            found.append((line["transactional_id"], line["is_hanging"], line["doubt"]))
+        assert found == [
+            ("shop", False, ""),
+            (None, False, "it may be of a transactional id that this user may not see"),
+        ]
+
+    with users_broker() as broker:
+        servers, admin = broker.bootstrap_servers, client("admin")
+        with Admin(servers, admin) as rights:
+            rights.create_acls([right("carol", "alice", ResourceType.TOPIC, AclOperation.READ)])
+        with Producer(servers, admin, transactional_id="shop") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("alice-orders", b"open").result(30)
+            at_login(broker, walk)
+            producer.abort_transaction()

@@ -35,6 +35,8 @@ FIRST_LIST_WITH_DURATION = 1
 FIRST_LIST_WITH_PATTERN = 2
 # The transaction timeout does not matter: nothing will be written with the new id and epoch.
 FENCE_TIMEOUT_MS = 1
+ANY_ID = "ottla-any-transactional-id"
+"""An id of nobody. A client that may not see it may not see all, and others are not listed."""
 
 
 class TransactionListing(NamedTuple):
