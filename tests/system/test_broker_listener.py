@@ -16,7 +16,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.header import decode_response, encode_request
 from ottla.protocol.transactions import WriteTxnMarkersRequest
-from ottla.testing import InProcessBroker, wait_until
+from ottla.testing import InProcessBroker, InProcessCluster, wait_until
 
 LIMIT_S = 60
 FETCH_VERSION = 12
@@ -185,3 +185,35 @@ def test_change_of_listeners_that_cannot_be_is_refused(broker, settings, complai
     with pytest.raises(KafkaError, match=complaint) as caught:
         change(broker, **named)
     assert caught.value.error is ErrorCode.INVALID_REQUEST
+
+
+def test_listener_of_the_brokers_changes_broker_by_broker(tmp_path):
+    """Those that were changed were refused by the others, and asked plain ports for TLS."""
+    authority = trustme.CA()
+    keys, trusted = str(tmp_path / "keys.pem"), str(tmp_path / "ca.pem")
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(keys)
+    authority.cert_pem.write_to_path(trusted)
+    settings = {
+        "listeners": "OLD://127.0.0.1:0,SAFE://127.0.0.1:0",
+        "listener.security.protocol.map": "OLD:PLAINTEXT,SAFE:SSL",
+        "ssl.keystore.location": keys,
+        "ssl.keystore.type": "PEM",
+        "ssl.truststore.location": trusted,
+        "ssl.truststore.type": "PEM",
+        "ssl.client.auth": "required",
+        "inter.broker.listener.name": "OLD",
+        "ottla.inter.broker.listener.names": "safe",
+    }
+    with InProcessCluster(3, **settings) as cluster:
+        cluster.create_topic("t", partitions=3)
+        for own, others in (("SAFE", "OLD"), ("SAFE", "")):
+            cluster.settings["inter.broker.listener.name"] = own
+            cluster.settings["ottla.inter.broker.listener.names"] = others
+            for broker in cluster.live_brokers:
+                cluster.stop_broker(broker)
+                cluster.start_broker(broker)
+                cluster.wait_until_in_sync("t")
+                with Producer(cluster.bootstrap_servers, acks="all") as producer:
+                    for partition in range(3):
+                        producer.send("t", b"x", partition=partition).result(LIMIT_S)
+        assert len(cluster.records("t", 0)) == 6

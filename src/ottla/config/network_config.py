@@ -124,6 +124,11 @@ class NetworkConfig(ConfigTable, group=True):
         "security.inter.broker.protocol says; where that is not set either, the PLAINTEXT one, "
         "or the first where no listener has that name.",
     )
+    ottla_inter_broker_listener_names: tuple[str, ...] = config_key(
+        default=(),
+        doc="More listeners on which other brokers are answered, while inter.broker.listener.name "
+        "changes from broker to broker. Keep clients from them. Ottla's own setting.",
+    )
     security_inter_broker_protocol: str = config_key(
         default="PLAINTEXT",
         rule=one_of(*SUPPORTED_PROTOCOLS),
@@ -288,6 +293,8 @@ class NetworkConfig(ConfigTable, group=True):
         require_distinct_ports("listeners", values["listeners"])
         values["advertised_listeners"] = _advertised_listeners(values, protocols)
         values["inter_broker_listener_name"] = _inter_broker_listener_name(values, given)
+        for name in values["ottla_inter_broker_listener_names"]:
+            _require_listener("ottla.inter.broker.listener.names", name, values)
 
 
 def _parse_connection_limits(entries: Collection[str]) -> dict[str, int]:
@@ -333,8 +340,15 @@ def _advertised(end_point: EndPoint, host: str | None, port: int | None) -> EndP
     return end_point._replace(host=host or reachable, port=port or end_point.port)
 
 
-def _inter_broker_listener_name(values: dict[str, Any], given: Collection[str]) -> str:
+def _require_listener(key: str, name: str, values: Mapping[str, Any]) -> None:
     names = [end_point.listener_name for end_point in values["advertised_listeners"]]
+    if name.upper() not in names:
+        raise ConfigError(
+            f"{key}={name}: must be one of the advertised listeners, {', '.join(names)}"
+        )
+
+
+def _inter_broker_listener_name(values: dict[str, Any], given: Collection[str]) -> str:
     key, chosen = "inter.broker.listener.name", values["inter_broker_listener_name"]
     protocol = values["security_inter_broker_protocol"]
     if "security.inter.broker.protocol" in given:
@@ -345,9 +359,7 @@ def _inter_broker_listener_name(values: dict[str, Any], given: Collection[str]) 
             )
         key, chosen = "security.inter.broker.protocol", protocol
     if chosen is None:
+        names = [end_point.listener_name for end_point in values["advertised_listeners"]]
         return "PLAINTEXT" if "PLAINTEXT" in names else names[0]
-    if chosen.upper() not in names:
-        raise ConfigError(
-            f"{key}={chosen}: must be one of the advertised listeners, {', '.join(names)}"
-        )
+    _require_listener(key, chosen, values)
     return str(chosen.upper())

@@ -220,8 +220,9 @@ class Broker(Parts):
         self.orders, self.create_topic = orders, create_topic
         for family in (*families(self), *late_families(self)):
             self.apis.register(family)
-        between = config.inter_broker_listener_name
-        keep_to_brokers(self.apis, between, has_rights=config.enforces_rights)
+        more = map(str.upper, config.ottla_inter_broker_listener_names)
+        between = config.inter_broker_listener_name, *more
+        keep_to_brokers(self.apis, *between, has_rights=config.enforces_rights)
         for extension in self.extensions.values():
             extension.wrap()
         BrokerSettings(self, self.listeners, self.tls).follow()

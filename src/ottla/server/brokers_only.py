@@ -25,8 +25,10 @@ logger = logging.getLogger(__name__)
 FIRST_ADD_PARTITIONS_OF_BROKERS: Final = 4
 
 
-def keep_to_brokers(apis: Apis, listener_name: str, *, has_rights: bool = False) -> None:
+def keep_to_brokers(apis: Apis, *listener_names: str, has_rights: bool = False) -> None:
     """Answer these APIs, Fetch as a follower and AddPartitionsToTxn of brokers, here only.
+
+    There are several while the listener of the brokers changes from broker to broker.
 
     Listeners may be added while the broker runs: each request is looked at, however many there are
     now. Where rights are asked for, an administrator may end a transaction on any other (KIP-664).
@@ -34,7 +36,7 @@ def keep_to_brokers(apis: Apis, listener_name: str, *, has_rights: bool = False)
 
     def guarded(is_reserved: Callable[[RequestContext, Any], bool], handler: Handler) -> Handler:
         def handle(context: RequestContext, body: Any) -> Answer:
-            if context.listener_name != listener_name and is_reserved(context, body):
+            if context.listener_name not in listener_names and is_reserved(context, body):
                 name = type(body).__name__
                 if apis.refusals.is_news(context.client_host, name):
                     logger.info("%s of a client at %s is refused", name, context.client_host)
@@ -43,13 +45,13 @@ def keep_to_brokers(apis: Apis, listener_name: str, *, has_rights: bool = False)
                 raise KafkaError.of(
                     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
                     f"{name} on listener {context.listener_name}: brokers talk "
-                    f"to each other on {listener_name}",
+                    f"to each other on {listener_names[0]}",
                 )
             return handler(context, body)
 
         return handle
 
-    apis.may_be_broker.append(lambda context: context.listener_name == listener_name)
+    apis.may_be_broker.append(lambda context: context.listener_name in listener_names)
     for key in BROKERS_ONLY:
         if not (has_rights and key is ApiKey.WRITE_TXN_MARKERS):
             apis.wrap(key, partial(guarded, lambda context, body: True))

@@ -175,7 +175,7 @@ class ControllerOrders:
         on_done: OnDone,
     ) -> Order:
         self._check_epoch(controller_epoch)
-        nodes = {node.id: node for node in brokers}
+        nodes = {node.id: self._reached(node) for node in brokers}
         known = self.replica_manager.partitions
         errors: Errors = {}
 
@@ -194,11 +194,15 @@ class ControllerOrders:
             errors |= results
         on_done(errors)
 
+    def _reached(self, node: Node) -> Node:
+        """Where this broker reaches another: the controller may use another listener yet."""
+        broker = self.cache.brokers.get(node.id)
+        if broker is None or node not in [broker.node(e.listener_name) for e in broker.endpoints]:
+            return node
+        return broker.node(self.replica_manager.config.inter_broker_listener_name) or node
+
     def _stop_all(
-        self,
-        controller_epoch: int,
-        partitions: Sequence[StopReplicaPartition],
-        on_done: OnDone,
+        self, controller_epoch: int, partitions: Sequence[StopReplicaPartition], on_done: OnDone
     ) -> Order:
         self._check_epoch(controller_epoch)
         errors: Errors = {}

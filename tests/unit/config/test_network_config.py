@@ -73,6 +73,7 @@ def test_custom_listener_names_need_a_map():
             "in listeners",
         ),
         ({"inter_broker_listener_name": "OTHER"}, "one of the advertised listeners"),
+        ({"ottla_inter_broker_listener_names": "PLAINTEXT,OTHER"}, "OTHER: must be one of the adv"),
         ({"max_connections_per_ip_overrides": "10.0.0.1"}, "address:limit"),
         ({"max_connections_per_ip_overrides": "10.0.0.1:x"}, "address:limit"),
         ({"max_connections_per_ip_overrides": "10.0.0.1:-1"}, "address:limit"),

@@ -72,6 +72,20 @@ def test_controllers_orders_are_for_brokers(ask):
     assert isinstance(ask(LeaderAndIsrRequest(), "BROKERS"), LeaderAndIsrResponse)
 
 
+@pytest.mark.parametrize("listener", ["BROKERS", "NEXT"])
+def test_brokers_may_have_several_listeners_while_theirs_changes(listener):
+    """No broker was heard by those that were not changed yet."""
+    apis = Apis(mock_runtime(), [Everything()])
+    keep_to_brokers(apis, "BROKERS", "NEXT")
+    handler = apis._apis[ApiKey.LEADER_AND_ISR].handler
+
+    answer = handler(Context(listener_name=listener), LeaderAndIsrRequest())
+    assert isinstance(answer, LeaderAndIsrResponse)
+    with pytest.raises(KafkaError):
+        handler(Context(listener_name="CLIENTS"), LeaderAndIsrRequest())
+    assert [each(Context(listener_name="NEXT")) for each in apis.may_be_broker] == [True]
+
+
 def test_refusal_is_told_to_whoever_listens():
     """Such as to a log of what was denied."""
     apis, told = Apis(mock_runtime(), [Everything()]), []
