@@ -29,7 +29,7 @@ LONG_DASH: Final = "^[–—](?=[a-z])"
 LARGEST_INT: Final = 2**31 - 1
 LARGEST_SHORT: Final = 2**15 - 1
 DIGITS: Final = r"[+-]?[0-9]+"
-FRACTION: Final = r"[+-]?[0-9]{1,15}(\.[0-9]{0,9})?"
+FRACTION: Final = r"[+-]?(?=\.?[0-9])[0-9]{0,15}(\.[0-9]{0,9})?([eE][+-]?[0-9]{1,2})?"
 LARGEST_POSITIVE: Final = 1_000_000_000
 CHOICE: Final = r"invalid choice: '(.*)' \(choose from (.*)\)"
 Options = argparse._ActionsContainer
@@ -173,7 +173,7 @@ def add_fraction(
 
 
 def finite_number(text: str) -> float:
-    """The number that an option's value is: digits, and neither an exponent nor a word."""
+    """The number that an option's value is, with digits of ASCII: `0.5`, `.5`, `1e6`."""
     if not re.fullmatch(FRACTION, text):
         raise argparse.ArgumentTypeError(f"takes a number such as 0.5, not '{text}'")
     return float(text)

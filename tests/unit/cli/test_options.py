@@ -16,6 +16,7 @@ from ottla.cli.options import (
     bootstrap_server_or_zookeeper,
     check_action,
     check_brokers,
+    finite_number,
     forbid_with,
     integers,
     key_values,
@@ -225,6 +226,15 @@ def test_no_option_takes_the_numbers_of_python():
 
 
 @pytest.mark.parametrize(
+    ("text", "number"),
+    [("1e6", 1e6), (".5", 0.5), ("5.", 5.0), ("-1", -1.0), ("+2.50", 2.5), ("2E-3", 0.002)],
+)
+def test_fraction_is_written_as_kafkas_tools_take_it(text, number):
+    """With an exponent as well, and without the digits on one side of the point."""
+    assert finite_number(text) == number
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         ("topics --create --topic t --partitions 99999999999", "number from 1 to 2147483647"),
@@ -239,6 +249,11 @@ def test_no_option_takes_the_numbers_of_python():
         ("simulate app.py --seeds 99999999999", "number from 1 to 1000000"),
         ("producer-perf-test --record-size 99999999999", "number from 1 to 268435456"),
         ("producer-perf-test --throughput nan", "number such as 0.5"),
+        ("producer-perf-test --throughput .", "number such as 0.5"),
+        ("producer-perf-test --throughput e6", "number such as 0.5"),
+        ("producer-perf-test --throughput 1e", "number such as 0.5"),
+        ("producer-perf-test --throughput 1e999", "number such as 0.5"),
+        ("producer-perf-test --throughput 1_0.5", "number such as 0.5"),
         ("metrics --watch inf", "number such as 0.5"),
         ("metrics --watch 0", "number above 0, 1000000000 at most"),
         ("metrics --watch 1 --reports 0", "number from 1 on"),
