@@ -201,6 +201,7 @@ def test_listener_of_the_brokers_changes_broker_by_broker(tmp_path):
         "ssl.truststore.location": trusted,
         "ssl.truststore.type": "PEM",
         "ssl.client.auth": "required",
+        "broker.rack": "a",  # which no order names
         "inter.broker.listener.name": "OLD",
         "ottla.inter.broker.listener.names": "safe",
     }

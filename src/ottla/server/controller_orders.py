@@ -197,7 +197,8 @@ class ControllerOrders:
     def _reached(self, node: Node) -> Node:
         """Where this broker reaches another: the controller may use another listener yet."""
         broker = self.cache.brokers.get(node.id)
-        if broker is None or node not in [broker.node(e.listener_name) for e in broker.endpoints]:
+        named = [(each.host, each.port) for each in broker.endpoints] if broker else []
+        if broker is None or (node.host, node.port) not in named:
             return node
         return broker.node(self.replica_manager.config.inter_broker_listener_name) or node
 
