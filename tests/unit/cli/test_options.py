@@ -197,7 +197,7 @@ def numbers_of(name: str) -> list[str]:
     ]
 
 
-NO_NUMBERS = ["", "x", "\u0663", "1_0", "0x1", "nan", "inf", "1e3", "\x1b[2J"]
+NO_NUMBERS = ["", "x", "\u0663", "1_0", "0x1", "nan", "inf", "e3", "1e", "\x1b[2J"]
 NO_ROOM = ["-99999999999999999999", "99999999999999999999", "9" * 400]
 
 
@@ -240,6 +240,7 @@ def test_fraction_is_written_as_kafkas_tools_take_it(text, number):
         ("topics --create --topic t --partitions 99999999999", "number from 1 to 2147483647"),
         ("topics --create --topic t --partitions 0", "number from 1 to 2147483647"),
         ("topics --alter --topic t --partitions 0", "number from 1 to 2147483647"),
+        ("topics --alter --topic t --partitions 1e3", "number"),
         ("topics --create --topic t --replication-factor 32768", "number from 1 to 32767"),
         ("console-consumer --topic t --partition -1", "number from 0 to 2147483647"),
         ("leader-election --partition 2147483648", "number from 0 to 2147483647"),
