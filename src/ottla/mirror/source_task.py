@@ -57,6 +57,9 @@ LONGEST_RETRY_MS: Final = 300_000
 MOST_AT_ONCE: Final = 256
 HOLD_MS: Final = 2000
 """How long a partition waits whose topic the target does not know."""
+STANDING_S: Final = 120.0
+"""After which what is written of the flow itself will not arrive: its topic was made again with
+fewer partitions. No transaction is open for so long, unless a setting says so."""
 BLOCK_MS: Final = 1000
 """How long a poll waits for room in the producer; the rest is sent by the next one."""
 FETCH_BYTES: Final = 4 << 20
@@ -126,6 +129,7 @@ class SourceTask:
         self.syncs = OffsetSyncQueue(flow.config.offset_lag_max)
         self._sync_futures: deque[RecordFuture] = deque()
         self._writes: deque[RecordFuture] = deque()
+        self._standing_ms = 0
         self._in_transaction = False
         transaction: dict[str, Any] = {}
         if flow.is_exactly_once:
@@ -492,12 +496,12 @@ class SourceTask:
             self.begin_if_due()
         if not self._in_transaction:
             return
-        self._producer.flush()
+        self._producer.flush(STANDING_S)
         self._reap()
         if self.is_aborted():
             return  # as a record was refused
         self._send_offsets(sorted(self.dirty))
-        self._producer.commit_transaction()
+        self._producer.commit_transaction(STANDING_S)
         self._in_transaction = False
         self.copied_records.commit()
         self._committed |= {partition: self.copied[partition] for partition in self.dirty}
@@ -507,7 +511,12 @@ class SourceTask:
         """Begin to write how far it is, unless the last such write is still under way."""
         while self._writes and self._writes[0].done():
             self._writes.popleft().result(0)
+        now_ms = self._beans.clock.monotonic_ms()
+        if self._writes and now_ms > self._standing_ms:
+            self._writes.clear()
+            self.dirty |= self._assigned.keys()
         if not self._writes:
+            self._standing_ms = now_ms + int(STANDING_S * 1000)
             try:
                 self._writes += self._send_offsets(sorted(self.dirty))
             except KafkaTimeoutError:

@@ -16,6 +16,7 @@ from ottla.clients.admin.descriptions import ConfigResource
 from ottla.clients.consumer.position_validator import LogTruncationError
 from ottla.clients.mirror_records import Checkpoint, Heartbeat, OffsetSync
 from ottla.errors import ConfigError
+from ottla.mirror import source_task
 from ottla.mirror.copied_offsets import CopiedTo, key_of
 from ottla.mirror.mirror import Mirror
 from ottla.runtime import SystemClock
@@ -266,6 +267,33 @@ def test_copy_that_was_made_anew_is_filled_again(two, produce):
 
     with mirroring(two):
         wait_until(lambda: len(values(two["b"], "a.pages")) == 10, "the copy to be filled")
+
+
+@pytest.mark.parametrize("support", ["disabled", "enabled"])
+def test_flow_whose_offsets_are_deleted_writes_them_again(two, produce, monkeypatch, support):
+    """The topic that a broker makes has fewer partitions, and what was on its way to the others
+    never arrives: exactly-once flows stood still without a word, others stored no offset again."""
+    monkeypatch.setattr(source_task, "STANDING_S", 1.0)
+    settings = {
+        "exactly_once_source_support": support,
+        "consumer_isolation_level": "read_committed",
+    }
+    read = {"isolation_level": "read_committed"}
+    produce(two["a"], "pages", range(3))
+    with mirroring(two, **settings):
+        two["b"].wait_for_records("a.pages", 3, **read)
+        with Admin(two["b"].bootstrap_servers) as admin:
+            admin.delete_topics(["mm2-offsets.a.internal"])
+        for number in range(3, 6):
+            produce(two["a"], "pages", [number])
+            two["b"].wait_for_records("a.pages", number + 1, **read)
+        last = b'"offset":5,'
+        wait_until(
+            lambda: any(
+                last in (each.value or b"") for each in two["b"].records("mm2-offsets.a.internal")
+            ),
+            "the offsets to be stored",
+        )
 
 
 @pytest.mark.parametrize("is_running", [True, False])
