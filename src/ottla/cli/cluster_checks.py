@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cli.command_error import answers
 from ottla.cli.finding import ERROR, WARNING, Finding
-from ottla.cli.host_checks import unreachable
+from ottla.cli.host_checks import LEAST_FREE_SHARE, unreachable
 from ottla.clients.admin.admin_client import BulkError
 from ottla.clients.topic_offsets import ListOffsetsResult
+from ottla.errors import KafkaError
 from ottla.log.log_retention import FUTURE_MS
 from ottla.structs import INTERNAL_TOPICS, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from ottla import Admin
     from ottla.cli.machine import Machine
     from ottla.clients.admin.descriptions import TopicDescription
+    from ottla.clients.admin.log_dirs import LogDirs
 
 
 def cluster(admin: Admin, host: Machine) -> Iterator[Finding]:
@@ -26,6 +29,9 @@ def cluster(admin: Admin, host: Machine) -> Iterator[Finding]:
         refusal = host.refusal(node.host, node.port)
         if refusal:
             yield unreachable(f"broker {node.id} advertises {node.host}:{node.port}: {refusal}")
+    described, silent = log_dirs(admin, [node.id for node in nodes])
+    yield from silent_brokers(silent)
+    yield from log_directories(described)
     topics = admin.describe_topics(sorted(admin.list_topics()))
     leaderless, behind, single = [], [], []
     for name, topic in topics.items():
@@ -38,11 +44,62 @@ def cluster(admin: Admin, host: Machine) -> Iterator[Finding]:
         if is_single and name in INTERNAL_TOPICS and len(nodes) > 1:
             single.append(name)
     yield from replication(leaderless, behind, single)
-    yield from future_records(admin, topics, host.now_s())
+    yield from future_records(admin, topics, set(silent), host.now_s())
+
+
+def log_dirs(admin: Admin, brokers: list[int]) -> tuple[dict[int, LogDirs], dict[int, KafkaError]]:
+    """The directories of the brokers, and the errors of those that do not answer.
+
+    Whoever may not ask for directories learns nothing of them.
+    """
+    try:
+        described, failed = answers(admin.describe_log_dirs, brokers)
+    except KafkaError as error:
+        described, failed = {}, getattr(error, "results", {})
+    silent = {each: error for each, error in failed.items() if error.retriable}
+    return described, silent
+
+
+def silent_brokers(silent: Mapping[int, KafkaError]) -> Iterator[Finding]:
+    """Brokers that are registered, and do not answer: they hang, or cannot be reached."""
+    for broker, error in sorted(silent.items()):
+        yield Finding(
+            "brokers",
+            ERROR,
+            f"broker {broker} does not answer: {error}",
+            "each broker answers",
+            "what it leads can be neither written nor read, until its session is over",
+            "look at its log, its disk and its load; restart it where it hangs",
+        )
+
+
+def log_directories(described: Mapping[int, LogDirs]) -> Iterator[Finding]:
+    """Directories that a broker has taken out of service, and those that are nearly full."""
+    for broker, dirs in sorted(described.items()):
+        for path, found in sorted(dirs.items()):
+            if found.error:
+                yield Finding(
+                    "log directory",
+                    ERROR,
+                    f"{path} of broker {broker} has failed: {found.error.name}",
+                    "each directory is in service",
+                    "its replicas are away until the broker is started again",
+                    "look at the broker's log; mend or replace the disk, and restart the broker",
+                )
+            elif 0 <= found.usable_bytes < LEAST_FREE_SHARE * found.total_bytes:
+                yield Finding(
+                    "free space",
+                    ERROR,
+                    f"{found.usable_bytes:,} bytes are free for {path} of broker {broker}",
+                    f"at least {LEAST_FREE_SHARE * 100:.0f} % of the volume",
+                    "a broker whose disk is full refuses records, or takes the directory offline",
+                    "lower retention.ms or retention.bytes of the largest topics (ottla log-dirs "
+                    "--describe), or move replicas (ottla reassign-partitions)",
+                )
 
 
 def future_records(
-    admin: Admin, topics: Mapping[str, TopicDescription], now_s: float
+    admin: Admin, topics: Mapping[str, TopicDescription], silent: Collection[int], now_s: float
 ) -> Iterator[Finding]:
     """Records that say they are of a time to come, which no retention by time deletes."""
     future_ms = int(now_s * 1000) + FUTURE_MS
@@ -50,7 +107,7 @@ def future_records(
         TopicPartition(name, each.partition): future_ms
         for name, topic in topics.items()
         for each in topic.partitions
-        if each.leader >= 0
+        if each.leader >= 0 and each.leader not in silent
     }
     try:
         answers: Mapping[TopicPartition, object] = admin.list_offsets(led)

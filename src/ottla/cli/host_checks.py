@@ -11,6 +11,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.finding import ERROR, WARNING, Finding
@@ -233,11 +234,9 @@ def flush_time(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
 
 def clock(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
     """A log that is newer than now: the clock has gone back, or will jump."""
-    from pathlib import Path
-
     now = host.now_s()
     for folder in config.log_dirs:
-        newest = max((path.stat().st_mtime for path in Path(folder).glob("*-*/*.log")), default=0)
+        newest = max(written_s(folder), default=0)
         if newest > now + CLOCK_SLACK_S:
             yield Finding(
                 "clock",
@@ -247,6 +246,15 @@ def clock(host: Machine, config: BrokerConfig) -> Iterator[Finding]:
                 "retention, timestamps and the expiry of certificates and sessions go by the clock",
                 "chronyc makestep (or timedatectl set-ntp true)",
             )
+
+
+def written_s(folder: str) -> Iterator[float]:
+    """When each log was last written; a broker that runs may delete one at any moment."""
+    from pathlib import Path
+
+    for path in Path(folder).glob("*-*/*.log"):
+        with suppress(FileNotFoundError):
+            yield path.stat().st_mtime
 
 
 def certificates(host: Machine, config: BrokerConfig) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from ottla.cli import cluster_checks, host_checks, machine, setting_checks
 from ottla.cli.doctor import DoctorCommand
 from ottla.cli.machine import Machine, Space
 from ottla.clients.admin.descriptions import TopicPartitionInfo
+from ottla.clients.admin.log_dirs import LogDirDescription
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import Node, TopicPartition
@@ -340,6 +341,52 @@ def test_cluster_is_examined(examine, host, cluster):
         ("warning", "__consumer_offsets has partitions with one replica"),
     ]
     assert outcome.status == 2
+
+
+def test_broker_that_hangs_is_an_error_and_nothing_else_is_asked_of_it(examine, cluster):
+    """It is registered for as long as its session, and nothing was said of it."""
+    cluster.log_dirs[1] = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")
+    cluster.add_topic("u", TopicPartitionInfo(0, 1, 0, (0, 1), (0, 1)))
+    cluster.offsets[TopicPartition("u", 0), int(NOW_S * 1000) + 3_600_000] = 7
+    found, outcome = examine("--bootstrap-server", "b0.example:9092")
+
+    assert [(each["severity"], each["found"]) for each in found] == [
+        ("error", "broker 1 does not answer: REQUEST_TIMED_OUT: no answer")
+    ]
+    assert outcome.status == 2
+
+
+def test_directories_that_have_failed_or_are_full_are_found(examine, cluster):
+    """Those of all brokers, on whatever host."""
+    cluster.log_dirs[2] = {
+        "/good": LogDirDescription(ErrorCode.NONE, {}, 1000, 50),
+        "/full": LogDirDescription(ErrorCode.NONE, {}, 1000, 49),
+        "/bad": LogDirDescription(ErrorCode.KAFKA_STORAGE_ERROR, {}),
+        "/old": LogDirDescription(ErrorCode.NONE, {}),
+    }
+    found, _ = examine("--bootstrap-server", "b0.example:9092")
+
+    assert [(each["check"], each["found"]) for each in found] == [
+        ("log directory", "/bad of broker 2 has failed: KAFKA_STORAGE_ERROR"),
+        ("free space", "49 bytes are free for /full of broker 2"),
+    ]
+
+
+def test_user_without_the_right_to_see_directories_learns_the_rest(examine, cluster):
+    """That is no fault of the brokers."""
+    refusal = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "not for you")
+    cluster.log_dirs = dict.fromkeys(range(3), refusal)
+
+    assert examine("--bootstrap-server", "b0.example:9092")[0] == []
+
+
+def test_log_that_is_deleted_meanwhile_ends_no_examination(data):
+    """A broker that runs deletes segments."""
+    logs = host_checks.written_s(str(data))
+    gone = data / "t-0" / "00000000000000000001.log"
+    gone.symlink_to(data / "nothing")
+
+    assert list(logs) == [NOW_S - 3600]
 
 
 def test_records_of_the_future_are_found(examine, cluster):
