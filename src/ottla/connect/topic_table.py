@@ -110,14 +110,30 @@ class TopicTable:
         if self._transactional_id is None:
             self._producer = Producer(self._settings | SAFE)
         reading = {"auto.offset.reset": "earliest", "enable.auto.commit": "false"}
+        reading["allow.auto.create.topics"] = "false"  # it would not be compacted
         self._consumer = Consumer(self._settings | reading | self._reading_settings)
-        places = [TopicPartition(self.topic.name, number) for number in range(self.partitions)]
-        self._consumer.assign(places)
-        for place, offset in self._consumer.beginning_offsets(places).items():
-            self._consumer.seek(place, offset)
+        self._begin_to_read(self._consumer)
         at_end = self.refresh()
         self._reading = run_in_thread(self._read, f"connect-{self.topic.name}")
         at_end.result(START_LIMIT_S)
+
+    def _begin_to_read(self, consumer: Consumer) -> None:
+        places = [TopicPartition(self.topic.name, number) for number in range(self.partitions)]
+        consumer.assign(places)
+        for place, offset in consumer.beginning_offsets(places).items():
+            consumer.seek(place, offset)
+
+    def _make_again(self, consumer: Consumer) -> None:
+        """Create the topic where it was deleted, and read what there is, which may be another."""
+        logger.warning("%s was deleted", self.topic.name)
+        with Admin(self._settings) as admin:
+            try:
+                self.topic.prepare(admin)
+            except ConfigError as error:  # a broker has made it; what it holds counts for now
+                logger.error("%s", error.message)
+            found = admin.describe_topics([self.topic.name])[self.topic.name]
+        self.partitions = len(found.partitions)
+        self._begin_to_read(consumer)
 
     def refresh(self) -> Future[None]:
         """Done when everything that is in the topic now has been given to `on_record`."""
@@ -230,6 +246,8 @@ class TopicTable:
         except KafkaError as error:
             for future in waiting:
                 future.set_exception(error)
+            if error.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self._make_again(consumer)
             return
         except BaseException:
             with self._lock:

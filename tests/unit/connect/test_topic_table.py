@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla import Admin
+from ottla import Admin, NewTopic
 from ottla.connect.topic_table import FENCED, TableTopic, TopicTable
 from ottla.errors import KafkaError
 from ottla.structs import TRANSACTION_VERSION
@@ -48,6 +48,28 @@ def test_refresh_ends_where_the_topic_has_become_shorter(table, monkeypatch):
 
     assert [each.key for each in table.read] == [b"a"]
     assert len(asked) > 1
+
+
+@pytest.mark.parametrize("is_made_by_a_broker", [True, False])
+def test_topic_that_was_deleted_is_followed_again(table, is_made_by_a_broker):
+    """With fewer partitions every refresh failed, and no task of a source began from then on."""
+    table.write([(b"a", b"1")], 10_000)
+    table.refresh().result(30)
+
+    def is_refreshed():
+        return table.refresh().exception(30) is None
+
+    with Admin(table._settings) as admin:
+        admin.delete_topics([TOPIC.name])
+        if is_made_by_a_broker:
+            admin.create_topics([NewTopic(TOPIC.name, 1)])
+        wait_until(is_refreshed, "what there is to be read")
+        found = len(admin.describe_topics([TOPIC.name])[TOPIC.name].partitions)
+    table.write([(b"b", b"2")], 10_000)
+    wait_until(is_refreshed, "what was written to be read")
+
+    assert found == table.partitions == (1 if is_made_by_a_broker else TOPIC.partitions)
+    assert [each.key for each in table.read] == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("level", [0, 2])
