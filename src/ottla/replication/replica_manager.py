@@ -21,6 +21,7 @@ from ottla.log.log_dir import LogDir
 from ottla.log.log_manager import LogManager
 from ottla.log.log_validator import AppendOrigin, LargeBatchError, Validated
 from ottla.log.producer_state_manager import OvertakingBatchError
+from ottla.replication.absences import Absences
 from ottla.replication.append_results import (
     ACKS_ALL,
     ACKS_NONE,
@@ -100,18 +101,16 @@ class ReplicaManager:
         windows = config.replication_quota_window_num, config.replication_quota_window_size_seconds
         self.leader_quota = ReplicationQuota(runtime.clock, broker_id, *windows)
         self.follower_quota = ReplicationQuota(runtime.clock, broker_id, *windows)
+        is_rack_aware = (config.replica_selector_class or "").endswith(RACK_AWARE_SELECTOR)
         self.reads = FetchReads(
-            self.partitions,
-            self.why_missing,
-            self.leader_quota,
-            (config.replica_selector_class or "").endswith(RACK_AWARE_SELECTOR),
-            self.stats,
+            self.partitions, self.why_missing, self.leader_quota, is_rack_aware, self.stats
         )
         self._exists = exists
         self._large_batches = LargeBatches(runtime.background)
         self._refusals = Refusals(runtime.clock)
         self._cluster: ClusterView | None = None
-        self._isr_timer: Timer | None = None
+        self._absences = Absences(runtime.clock)
+        self._timers: list[Timer] = []
         self.fetchers = FetcherManager(
             runtime, log_manager, config, broker_id, self.follower_quota, self._on_progress
         )
@@ -130,9 +129,10 @@ class ReplicaManager:
 
     def startup(self) -> None:
         """Begin to look for replicas that have fallen behind, where there can be any."""
-        if self._cluster is not None and self._isr_timer is None:
-            period_ms = max(1, self.config.replica_lag_time_max_ms // 2)
-            self._isr_timer = self.runtime.scheduler.call_every(period_ms, self._shrink_isrs)
+        if self._cluster is not None and not self._timers:
+            period_ms, scheduler = self.config.replica_lag_time_max_ms // 2, self.runtime.scheduler
+            shrink = scheduler.call_every(max(1, period_ms), self._shrink_isrs)
+            self._timers = [shrink, self._absences.watch(scheduler)]
 
     def update_config(self, config: BrokerConfig) -> None:
         """Follow changed rates of replication, and copy with `num.replica.fetchers` a leader."""
@@ -142,9 +142,8 @@ class ReplicaManager:
 
     def shutdown(self) -> None:
         """Stop copying, and answer every request that waits, with the records that are there."""
-        if self._isr_timer is not None:
-            self._isr_timer.cancel()
-            self._isr_timer = None
+        while self._timers:
+            self._timers.pop().cancel()
         self.fetchers.shutdown()
         self._large_batches.close()
         self.delayed.complete_all()
@@ -260,6 +259,7 @@ class ReplicaManager:
             info = partition.append_records_to_leader(records, required_acks, now_ms, origin)
         except KafkaError as error:
             size = len(records) if isinstance(records, memoryview) else 0
+            error = self._absences.in_doubt(error)
             return refused(self._refusals, self.partitions, topic_partition, error, size)
         partition.stats.note_append(info)
         if partition.log.high_watermark > before:

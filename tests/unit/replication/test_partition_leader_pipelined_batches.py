@@ -14,6 +14,7 @@ from replica_world import T0, ReplicaWorld
 from ottla.config.topic_config import TopicConfig
 from ottla.errors import ErrorCode
 from ottla.record.batch_builder import build_batch
+from ottla.replication.absences import DOUBT_MS
 from ottla.replication.partition_leader import PIPELINE_MS
 from ottla.structs import TopicPartition
 
@@ -95,6 +96,18 @@ def test_gap_is_not_kept_open_by_the_batches_that_come_behind_it(world):
 
     assert answers[0] is NOT_LEADER
     assert answers[-1] is OUT_OF_ORDER
+
+
+def test_gap_at_a_leader_that_did_not_run_is_for_its_successor(world):
+    """The producer has written there meanwhile, as where a process was stopped; it goes back."""
+    world.advance(PIPELINE_MS + 1_000)
+    before = produce(world, 1, 5)
+    world.runtime.clock.advance(13_000)
+    after = [produce(world, 1, 5) for _ in range(DOUBT_MS // 500 + 3)]
+
+    assert before is OUT_OF_ORDER
+    assert after[0] is NOT_LEADER
+    assert after[-1] is OUT_OF_ORDER
 
 
 def test_batch_that_overtakes_one_from_before_there_were_enough_replicas_is_sent_again(world):
