@@ -51,7 +51,7 @@ from ottla.server import fetch_session
 from ottla.server.controller_orders import ControllerOrders
 from ottla.server.metadata_cache import MetadataCache
 from ottla.structs import INTERNAL_TOPICS, NO_OFFSET, NO_TIMESTAMP, NO_UUID, TopicPartition
-from ottla.testing.simulation import append_story, copy_story, story
+from ottla.testing.simulation import story
 from ottla.testing.simulation.append_story import AppendStory
 from ottla.testing.simulation.copy_story import CopyStory
 from ottla.testing.simulation.crowd_story import CrowdStory
@@ -519,8 +519,7 @@ goes may take the bug away from it: then the others are searched, from the first
 def first_seed_that_fails(plant: Plant, kind: type[Story]) -> int | None:
     """Plant the bug and tell the stories of one kind until one goes wrong."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (story, append_story, copy_story):
-            patch.setattr(module, "PEACE_LIMIT_MS", PATIENCE_MS)
+        patch.setattr(story, "PEACE_LIMIT_MS", PATIENCE_MS)
         plant(patch)
         order = (SHOWN_BY.get(plant, SEEDS[0]), *SEEDS)
         seeds = (seed for seed in dict.fromkeys(order) if kind_of(seed) is kind)
