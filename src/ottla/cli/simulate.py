@@ -6,9 +6,9 @@ import os
 import shlex
 import signal
 from argparse import ArgumentParser, Namespace
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from multiprocessing import active_children, get_context
 from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.testing.scenario import ScenarioOutcome
 
 DEFAULT_SEEDS = 100
+ENDING = (signal.SIGINT, signal.SIGTERM)
 MOST_SEEDS = 1_000_000
 MOST_BROKERS = 100
 MOST_PROCESSES = 1000
@@ -151,13 +152,10 @@ def outcomes_of(
     except ValueError as error:
         raise CommandError(str(error)) from None
     os.environ[HASH_SEED] = "0"
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"))
-    # A terminal sends Ctrl-C to all processes: those of the pool begin with it blocked, as each
-    # would print a traceback, and are ended by this one.
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=take_terminations)
     try:
-        running = [pool.submit(tell_file, path, settings, seed) for seed in seeds]
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        with ending_later():
+            running = [pool.submit(tell_file, path, settings, seed) for seed in seeds]
         for told in running:
             yield told.result()
     except (KeyboardInterrupt, SystemExit):
@@ -166,6 +164,26 @@ def outcomes_of(
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def ending_later() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait while processes begin and get their work.
+
+    A terminal sends Ctrl-C to all processes: those of the pool begin with it blocked, as each would
+    print a traceback, and are ended by this one. And the exception of a signal within a queue of
+    the pool would leave it locked for good.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+
+
+def take_terminations() -> None:
+    """Let this process of the pool be ended, which begins with the mask of its parent."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 
 
 def tell(
