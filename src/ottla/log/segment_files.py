@@ -32,21 +32,21 @@ def delete_segments(runtime: Runtime, segments: Sequence[LogSegment], delay_ms: 
             deleted.append(path + DELETED_SUFFIX)
 
     def unlink() -> None:
-        refusals: list[OSError] = []
-        for path in list(deleted):
+        refusals: dict[str, OSError] = {}
+        for path in deleted:
             try:
                 with suppress(FileNotFoundError):
                     disk.unlink(path)
-                deleted.remove(path)
-            except OSError as error:
-                refusals.append(error)
+            except OSError as error:  # it names the file
+                refusals[path] = error
+        deleted[:] = refusals
         if refusals:
-            raise refusals[0]
+            raise next(iter(refusals.values()))
 
     def finish() -> None:
         for segment in segments:
             segment.close()
-        _remove(runtime, ", ".join(segment.path for segment in segments), unlink)
+        _remove(runtime, "a deleted segment", unlink)
 
     runtime.scheduler.call_later(delay_ms, finish)
 
