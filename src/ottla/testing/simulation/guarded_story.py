@@ -23,8 +23,8 @@ from ottla.security.acls import (
     ResourcePattern,
     ResourceType,
 )
-from ottla.testing.simulation.administrator import RETRY_MS, Administrator
-from ottla.testing.simulation.story import PEACE_LIMIT_MS, TOPIC, Story
+from ottla.testing.simulation.administrator import API_TIMEOUT_MS, RETRY_MS, Administrator
+from ottla.testing.simulation.story import PEACE_LIMIT_MS, START_LIMIT_MS, TOPIC, Story
 from ottla.testing.simulation.stranger import GUEST, KEEPER, STRANGER, Guest, Stranger
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class GuardedStory(Story):
 
     def _begin(self) -> None:
         self._keeper.process.spawn(self._keeper.run(), "keep the ACLs")
-        self._wait(self._keeper.is_done_everywhere, "the ACLs are not in force")
+        self._wait(self._keeper.is_done_everywhere, START_LIMIT_MS, "the ACLs are not in force")
         super()._begin()
         self._guest.process.spawn(self._guest.run(self.partitions), "read as a guest")
         self._stranger.process.spawn(self._stranger.run(), "try everything")
@@ -88,12 +88,14 @@ class GuardedStory(Story):
         ends = {tp: self._end_of(tp) for tp in self.partitions}
         self._wait(
             lambda: all(self._guest.next_offsets.get(tp, 0) >= end for tp, end in ends.items()),
+            PEACE_LIMIT_MS,
             f"the guest, which may read again, has not read to {list(ends.values())}",
         )
-        self._wait(self._keeper.is_done_everywhere, "the denial is in force")
+        self._wait(self._keeper.is_done_everywhere, PEACE_LIMIT_MS, "the denial is in force")
         self._keeper.is_told_to_stop = self._stranger.is_told_to_stop = True
         self._wait(
             lambda: self._keeper.is_done and self._stranger.is_done,
+            API_TIMEOUT_MS,
             "the clients have not stopped",
         )
 
@@ -101,11 +103,13 @@ class GuardedStory(Story):
         """Once all brokers know of its denial, the guest reads nothing that is written."""
         self._keeper.is_guest_denied = True
         is_known = self._keeper.is_done_everywhere
-        self._wait(is_known, "the denial is not in force")
+        self._wait(is_known, PEACE_LIMIT_MS, "the denial is not in force")
         self.world.run(IN_FLIGHT_MS)
         before = self._guest.read_count
         written = self._acknowledged_count() + RECORDS_UNSEEN
-        self._wait(lambda: self._acknowledged_count() >= written, "nothing is written")
+        self._wait(
+            lambda: self._acknowledged_count() >= written, PEACE_LIMIT_MS, "nothing is written"
+        )
         self.world.run(IN_FLIGHT_MS)
         if self._guest.read_count > before:
             self.history.violations.append(
@@ -115,12 +119,12 @@ class GuardedStory(Story):
     def _acknowledged_count(self) -> int:
         return sum(map(len, self.history.acknowledged.values()))
 
-    def _wait(self, condition: Callable[[], bool], complaint: str) -> None:
+    def _wait(self, condition: Callable[[], bool], limit_ms: int, complaint: str) -> None:
         if self.history.violations:
             return
         violations = self.history.violations
-        if not self._is_reached(lambda: bool(violations) or condition()):
-            violations.append(f"{complaint} after {PEACE_LIMIT_MS} ms: {self._state()}")
+        if not self._is_reached(lambda: bool(violations) or condition(), limit_ms):
+            violations.append(f"{complaint} after {limit_ms} ms: {self._state()}")
 
 
 def rule(

@@ -284,14 +284,15 @@ class Story:
             self.history.violations.append(f"no peace after {PEACE_LIMIT_MS} ms: {self._state()}")
         return is_whole
 
-    def _is_reached(self, goal: Callable[[], bool]) -> bool:
+    def _is_reached(self, goal: Callable[[], bool], limit_ms: int | None = None) -> bool:
         """Wait for a goal where there are no more faults, but may be work for an administrator."""
-        if self.world.run_until(goal, PEACE_LIMIT_MS):
+        limit_ms = limit_ms or PEACE_LIMIT_MS
+        if self.world.run_until(goal, limit_ms):
             return True
         if not partitions_without_logs(self.cluster):
             return False
         self._elect_for_lost_logs()
-        return self.world.run_until(goal, PEACE_LIMIT_MS)
+        return self.world.run_until(goal, limit_ms)
 
     def _read_everything(self, ends: dict[TopicPartition, int]) -> None:
         last = Reader(self.cluster, "last-reader", self.history)
