@@ -52,7 +52,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FETCHES_AHEAD = 2
-NO_GENERATION = -1
+NOT_TAKEN = (-1, 0)
+"""The generation and the position of a partition that nothing was taken from."""
 
 
 class AskedPartition(NamedTuple):
@@ -84,7 +85,7 @@ class TakenPartitions:
 
     def is_current(self, state: TopicPartitionState) -> bool:
         """Whether a partition was taken from, and has not moved since."""
-        generation, _ = self._begun.get(state, (NO_GENERATION, 0))
+        generation, _ = self._begun.get(state, NOT_TAKEN)
         return self._subscriptions.is_current(state, generation)
 
     def offsets(self) -> dict[TopicPartition, int]:
@@ -102,7 +103,7 @@ class TakenPartitions:
         log was found to part before that offset.
         """
         state = self._subscriptions.assigned.get(partition)
-        if state is None or state.sought > self._begun.get(state, (NO_GENERATION, 0))[0]:
+        if state is None or state.sought > self._begun.get(state, NOT_TAKEN)[0]:
             return
         if state.position is None or state.position > offset:
             state.rewind(offset)
