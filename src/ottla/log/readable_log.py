@@ -150,12 +150,13 @@ class ReadableLog:
         skips_empty: bool,
     ) -> FetchDataInfo:
         segments = self.segments
-        index = len(segments) - 1
-        if start_offset < segments.active.base_offset:
+        base_offsets = segments.base_offsets
+        index, count = len(base_offsets) - 1, len(base_offsets)
+        if start_offset < base_offsets[-1]:
             index = segments.index_of(start_offset)
         last_empty: FileRegion | None = None
         room = MAX_SKIPPED_BATCHES
-        while index < len(segments) and segments.base_offsets[index] < max_offset and room > 0:
+        while index < count and base_offsets[index] < max_offset and room > 0:
             segment = segments.items[index]
             end_position = segment.size
             if end_position and max_offset < segments.end_offset(index, self.log_end_offset):
@@ -173,7 +174,7 @@ class ReadableLog:
                 is_cut = (
                     records is None
                     or records.position + records.size < end_position
-                    or (index < len(segments) and segments.base_offsets[index] < max_offset)
+                    or (index < count and base_offsets[index] < max_offset)
                 )
                 return FetchDataInfo(start_offset, records, is_cut)
             # The size is that of bare headers: maybe none of these batches has records.

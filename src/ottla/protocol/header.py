@@ -23,13 +23,14 @@ from ottla.protocol.message import (
     refusal,
     request_class,
 )
-from ottla.protocol.types import UNLIMITED, Buffer, Part
+from ottla.protocol.types import BYTES_LIKE, UNLIMITED, Buffer, Part
 from ottla.protocol.wire import records_size, skip_tags
 
 if TYPE_CHECKING:
     from ottla.runtime.scheduler import Work
 
 REQUEST_HEAD: Final = Layout(">hhih")
+REQUEST_HEAD_BYTES: Final = 10
 RESPONSE_HEAD: Final = Layout(">ii")
 SIZE: Final = Layout(">i")
 SIZE_BYTES: Final = 4
@@ -80,20 +81,20 @@ def encode_request(
 
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     """The header of a request, and the position where its body begins."""
-    if len(frame) < REQUEST_HEAD.size:
+    if len(frame) < REQUEST_HEAD_BYTES:
         raise RemoteProtocolError(f"a request of {len(frame)} bytes has no room for its header")
     api_key, version, correlation_id, length = unpack_request_head(frame)
     client_id = None
     if length < 0:
         if length != -1:
             raise RemoteProtocolError(f"request header: client_id: length {length} is negative")
-        position = REQUEST_HEAD.size
+        position = REQUEST_HEAD_BYTES
     else:
-        position = REQUEST_HEAD.size + length
+        position = REQUEST_HEAD_BYTES + length
         if position > len(frame):
             raise RemoteProtocolError("request header: client_id: it ends too early")
         try:
-            client_id = str(frame[REQUEST_HEAD.size : position], "utf-8")
+            client_id = str(frame[REQUEST_HEAD_BYTES : position], "utf-8")
         except UnicodeDecodeError as fault:
             raise RemoteProtocolError(f"request header: client_id: {fault}") from fault
     request = REQUESTS.get(api_key) or request_class(api_key)
@@ -172,8 +173,8 @@ def _framed(
 ) -> list[Part]:
     """The parts of an answer, whose head is in `out`, with their size in it."""
     size = len(last)
-    if parts:
-        size += records_size(parts)
+    for part in parts:
+        size += len(part) if isinstance(part, BYTES_LIKE) else part.size
     if last:
         parts.append(last)
     if size > MAX_FRAME_BYTES:

@@ -35,7 +35,6 @@ from ottla.structs import (
     NO_EPOCH,
     NO_LEADER,
     NO_TIMESTAMP,
-    NO_UUID,
     IsolationLevel,
     PartitionState,
     TopicPartition,
@@ -361,7 +360,8 @@ class Partition:
 
     def _check_topic_id(self, topic_id: UUID) -> None:
         """Refuse a reader of an older topic of the same name, whose fetch session continues."""
-        if topic_id not in (self.log.topic_id, NO_UUID) and self.log.topic_id != NO_UUID:
+        asked, known = topic_id.int, self.log.topic_id.int
+        if asked != known and asked and known:
             raise KafkaError.of(
                 ErrorCode.INCONSISTENT_TOPIC_ID,
                 f"{self.topic_partition}: the request has topic id {topic_id}, the log "

@@ -235,12 +235,14 @@ class ReplicaManager:
     ) -> None:
         """Respond once `acks` have the batches; `hold` gets the operation that waits for them."""
         is_pending = self._is_unsafe if acks == ACKS_ALL else self._is_unflushed
-        if acks != ACKS_NONE and any(is_pending(tp, results[tp]) for tp in results):
-            operation = DelayedProduce(timeout_ms, results, is_pending, respond)
-            self.delayed.produces.watch(operation, list(results))
-            hold(operation)
-        else:
-            respond(results)
+        if acks != ACKS_NONE:
+            for topic_partition, result in results.items():
+                if is_pending(topic_partition, result):
+                    operation = DelayedProduce(timeout_ms, results, is_pending, respond)
+                    self.delayed.produces.watch(operation, list(results))
+                    hold(operation)
+                    return
+        respond(results)
 
     def _append(
         self,

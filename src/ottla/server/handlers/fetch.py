@@ -65,6 +65,7 @@ logger = logging.getLogger(__name__)
 
 ERRORS_WITH_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 NO_RECORDS = b""
+ISOLATION_LEVELS = {int(level): level for level in IsolationLevel}
 MAX_USELESS = 1_000
 ASKED_AT_ONCE = 2_000
 """Partitions of a request that are made, or of a session whose rights are asked, in one step."""
@@ -93,12 +94,19 @@ class FetchHandler:
         return {ApiKey.FETCH: self.handle_fetch}
 
     def handle_fetch(
-        self, context: RequestContext, body: FetchRequest
+        self, context: RequestContext, body: FetchRequest, asked: Sequence[PartitionFetch] = ()
     ) -> FetchResponse | Coroutine[Any, Any, FetchResponse | None] | None:
-        count = sum(len(topic.partitions) for topic in body.topics)
-        if count <= ASKED_AT_ONCE or is_follower(body):
-            return self._fetch(context, body, ())
-        return self._fetch_many(context, body)
+        """The answer; the partitions that the request has `asked` for may be known already."""
+        count = 0
+        for topic in body.topics:
+            count += len(topic.partitions)
+        if count > ASKED_AT_ONCE and not asked and not is_follower(body):
+            return self._fetch_many(context, body)
+        connection_id = context.connection.id
+        fetch = self.sessions.context_for(body, context.api_version, connection_id, asked)
+        if self.may_read is None or is_follower(body) or len(fetch.partitions) <= ASKED_AT_ONCE:
+            return self._serve(context, body, fetch, {})
+        return self._ask_and_serve(context, body, fetch, self.may_read)
 
     async def _fetch_many(
         self, context: RequestContext, body: FetchRequest
@@ -111,18 +119,8 @@ class FetchHandler:
         await slices.pause()
         if context.connection.is_closing:
             return None
-        answer = self._fetch(context, body, asked)
+        answer = self.handle_fetch(context, body, asked)
         return await answer if isinstance(answer, Coroutine) else answer
-
-    def _fetch(
-        self, context: RequestContext, body: FetchRequest, asked: Sequence[PartitionFetch]
-    ) -> FetchResponse | Coroutine[Any, Any, FetchResponse | None] | None:
-        """The answer; the partitions that the request has `asked` for may be known already."""
-        connection_id = context.connection.id
-        fetch = self.sessions.context_for(body, context.api_version, connection_id, asked)
-        if self.may_read is None or is_follower(body) or len(fetch.partitions) <= ASKED_AT_ONCE:
-            return self._serve(context, body, fetch, {})
-        return self._ask_and_serve(context, body, fetch, self.may_read)
 
     async def _ask_and_serve(
         self, context: RequestContext, body: FetchRequest, fetch: FetchContext, may_read: MayRead
@@ -147,7 +145,8 @@ class FetchHandler:
         rights: Mapping[str, bool],
     ) -> FetchResponse | Coroutine[Any, Any, FetchResponse] | None:
         """The answer; the rights to some topics may be known already."""
-        partitions, denied = fetch.partitions, self._denied(context, body, fetch, rights)
+        version, partitions = context.api_version, fetch.partitions
+        denied = self._denied(context, body, fetch, rights)
         if len(partitions) > MAX_USELESS and not is_follower(body):
             self._refuse_useless(fetch, denied)
         if fetch.error is not ErrorCode.NONE:
@@ -156,26 +155,27 @@ class FetchHandler:
         if denied:
             partitions = [each for each in partitions if each.key not in denied]
 
-        params = fetch_params(body, context.api_version, self.fetch_max_bytes)
-        if params.is_from_follower:
+        params = fetch_params(body, version, self.fetch_max_bytes)
+        is_from_follower = params.is_from_follower
+        if is_from_follower:
             context.quota.exempt()
         elif context.quota is not NO_QUOTA:
             params.max_bytes = min(params.max_bytes, context.quota.max_fetch_bytes)
             params.min_bytes = min(params.min_bytes, params.max_bytes)
         if len(fetch.partitions) > READ_AT_ONCE:
-            if not params.is_from_follower:
+            if not is_from_follower:
                 return self._fetch_in_slices(context, params, fetch, list(partitions), denied)
             self.sessions.check_follower(body, fetch)
 
         def respond(results: FetchResults) -> None:
-            if not params.is_from_follower:
+            if not is_from_follower:
                 keep_within_quota(context, results)
             results.update(denied)
             endpoints: dict[int, NodeEndpoint] = {}
             leader_of = partial(
                 self.leaders.find, listener_name=context.listener_name, endpoints=endpoints
             )
-            topics = topic_responses(fetch.answer(results), context.api_version, leader_of)
+            topics = topic_responses(fetch.answer(results), version, leader_of)
             context.respond(
                 FetchResponse(
                     session_id=fetch.session_id,
@@ -184,7 +184,7 @@ class FetchHandler:
                 )
             )
 
-        if context.api_version < FIRST_VERSION_WITH_ZSTD:
+        if version < FIRST_VERSION_WITH_ZSTD:
             self._fetch_for_old_reader(context, params, fetch, partitions, denied, respond)
         else:
             operation = self.replica_manager.fetch_records(params, partitions, respond)
@@ -343,7 +343,7 @@ def fetch_params(body: FetchRequest, api_version: int, fetch_max_bytes: int) -> 
         body.max_wait_ms,
         min(body.min_bytes, body.max_bytes),
         min(body.max_bytes, fetch_max_bytes) if is_consumer else body.max_bytes,
-        IsolationLevel(1 if body.isolation_level == 1 else 0),
+        ISOLATION_LEVELS.get(body.isolation_level, IsolationLevel.READ_UNCOMMITTED),
         replica_epoch,
         may_read_from_follower=is_consumer and api_version > LAST_VERSION_OF_LEADERS,
         client_rack=body.rack_id,
