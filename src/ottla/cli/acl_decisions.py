@@ -107,7 +107,6 @@ def expectation(place: str, words: list[str]) -> tuple[bool, str, str, AclOperat
 
 
 def principal(text: str) -> KafkaPrincipal:
-
     try:
         return KafkaPrincipal.parse(text)
     except ValueError as error:
@@ -115,12 +114,10 @@ def principal(text: str) -> KafkaPrincipal:
 
 
 def asked_operations(arguments: Namespace) -> list[AclOperation]:
-
     return [parsed(AclOperation, word, "--operation") for word in arguments.operation]
 
 
 def asked_resource(arguments: Namespace) -> Resource:
-
     if arguments.cluster:
         return CLUSTER
     ((type_, name),) = named_resources(arguments)

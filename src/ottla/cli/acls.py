@@ -349,7 +349,6 @@ def print_acls(terminal: Terminal, title: str, entries: Iterable[AccessControlEn
 
 
 def parse_pattern_type(arguments: Namespace) -> PatternType:
-
     return parsed(PatternType, arguments.resource_pattern_type, "--resource-pattern-type")
 
 

@@ -81,7 +81,6 @@ class ClusterCommand(Command):
         add_console(parser)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-
         layout = ClusterLayout(
             arguments.data_dir.absolute(),
             arguments.brokers,
@@ -119,7 +118,6 @@ class ClusterRun:
             self._stop()
 
     def _start(self) -> None:
-
         if variables := jmx_options.given():
             self._say(f"{' and '.join(variables)}: passed over, as servers cannot share a port")
         self.children.append(Child(self.layout.zookeeper))

@@ -306,7 +306,6 @@ class Changes(NamedTuple):
 
     @classmethod
     def of(cls, arguments: Namespace) -> Changes:
-
         added = settings_in(arguments.add_config_file)
         added |= parse_added(arguments.add_config or "")
         deleted = [key.strip() for key in (arguments.delete_config or "").split(",") if key.strip()]

@@ -215,7 +215,6 @@ class ConnectCommand(Command):
         add_redrive_options(parser.add_argument_group("redrive"))
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-
         actions: dict[str, Callable[[Namespace, Terminal], int]] = {
             "run": _run,
             "preview": _preview,

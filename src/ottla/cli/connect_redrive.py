@@ -108,7 +108,6 @@ def add_redrive_options(group: Options) -> None:
 
 
 def redrive(arguments: Namespace, terminal: Terminal) -> int:
-
     queue = single_word(arguments, "one QUEUE, a topic of dead letters")
     choice = _choice(arguments, terminal)
     servers = bootstrap_server(arguments)

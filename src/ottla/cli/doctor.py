@@ -43,7 +43,6 @@ class DoctorCommand(Command):
         self.host = host or Machine()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-
         add_property_file(parser, "SERVER.PROPERTIES", "The broker's property file.")
         add_overrides(parser, "A setting that wins over the property file; may be repeated.")
         add_bootstrap_server(parser)
@@ -51,7 +50,6 @@ class DoctorCommand(Command):
         add_format(parser)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-
         settings = server_settings(arguments)
         config, found = parsed(settings)
         found += examine(self.host, config, (*ON_DEMAND, rules))

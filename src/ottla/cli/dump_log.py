@@ -159,7 +159,6 @@ def dump_for(path: Path, *, is_positional: bool) -> Dump | None:
 
 
 def _dump_log(path: Path, arguments: Namespace, terminal: Terminal) -> bool:
-
     parser = record_parser(arguments)
     deep = arguments.deep_iteration or parser is not None
     dump = LogDump(path, parser, arguments.max_message_size, terminal, arguments.conversion)
@@ -167,5 +166,4 @@ def _dump_log(path: Path, arguments: Namespace, terminal: Terminal) -> bool:
 
 
 def _dump_positional(path: Path, arguments: Namespace, terminal: Terminal) -> bool:
-
     return PositionalDump(path, record_parser(arguments), arguments.conversion, terminal).run()

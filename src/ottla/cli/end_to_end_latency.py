@@ -91,7 +91,6 @@ def _positive(name: str, text: str) -> int:
 def _create_if_missing(
     topic: str, servers: str, settings: Mapping[str, str], terminal: Terminal
 ) -> None:
-
     with terminal.admin(servers, settings) as admin:
         if topic not in admin.list_topics():
             terminal.print(
@@ -102,7 +101,6 @@ def _create_if_missing(
 
 
 def _seek_to_end(consumer: Consumer, topic: str) -> None:
-
     partitions = [TopicPartition(topic, each.partition) for each in consumer.partitions_for(topic)]
     consumer.assign(partitions)
     consumer.seek_to_end(partitions)

@@ -59,7 +59,6 @@ class LeaderElectionCommand(Command):
         add_admin_config(parser)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-
         servers = bootstrap_server(arguments)
         require(arguments, "--election-type")
         action = one_of(arguments, ("--topic", "--all-topic-partitions", FILE_OPTION))
@@ -96,7 +95,6 @@ class PreferredReplicaElectionCommand(Command):
         add_admin_config(parser)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-
         path = arguments.path_to_json_file
         if arguments.zookeeper and not arguments.bootstrap_server:
             partitions = None if path is None else read_partitions(path)

@@ -121,7 +121,6 @@ class MirrorCommand(Command):
         add_format(parser)
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-
         given = [arguments.plan, arguments.failover, arguments.failback]
         if arguments.rehearse and not (arguments.failover or arguments.failback):
             raise UsageError("option --rehearse is used only with --failover or --failback")

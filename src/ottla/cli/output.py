@@ -181,7 +181,6 @@ class OffsetsMessageFormatter(MessageFormatter):
     """Committed offsets, for reading __consumer_offsets: `[group,topic,partition]::value`."""
 
     def write(self, record: Record, out: BinaryIO) -> None:
-
         line = offset_line(record.key, record.value)
         if line is not None:
             out.write(self.shown(one_line(line).encode()) + b"\n")
@@ -191,7 +190,6 @@ class GroupMetadataMessageFormatter(MessageFormatter):
     """Groups and their members, for reading __consumer_offsets: `group::value`."""
 
     def write(self, record: Record, out: BinaryIO) -> None:
-
         line = group_line(record.key, record.value)
         if line is not None:
             out.write(self.shown(one_line(line).encode()) + b"\n")

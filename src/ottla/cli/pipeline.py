@@ -240,7 +240,6 @@ def _listed() -> Iterator[tuple[str, str, Pipeline | PipelineError]]:
 
 
 def _list(arguments: Namespace, terminal: Terminal) -> int:
-
     if arguments.format != TEXT:
         rows = [
             row_of(found, package)
@@ -283,7 +282,6 @@ def _describe(pipeline: Pipeline, terminal: Terminal) -> None:
 
 
 def _new(arguments: Namespace, terminal: Terminal) -> int:
-
     if arguments.pipeline is None:
         raise UsageError("'new' needs a name for the pipeline")
     try:

@@ -102,7 +102,6 @@ class ReassignmentThrottle:
         return bool(changes)
 
     def _brokers(self) -> list[ConfigResource]:
-
         return [ConfigResource.broker(node.id) for node in self.admin.describe_cluster().nodes]
 
 

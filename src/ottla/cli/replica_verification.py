@@ -154,7 +154,6 @@ class ReplicaVerificationCommand(Command):
         )
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-
         servers = bootstrap_server(arguments)
         pattern = topic_pattern(arguments.topics)
 

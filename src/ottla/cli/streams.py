@@ -58,7 +58,6 @@ class StreamsCommand(Command):
         add_flag(parser, "--dry-run", "Say what would be deleted, and delete nothing.")
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-
         require(arguments, "--application-id")
         servers = bootstrap_server(arguments)
         names = (arguments.intermediate_topics or "").split(",")

@@ -134,7 +134,6 @@ def _names(topics: Collection[str], arguments: Namespace) -> list[str]:
 
 
 def _settings(admin: Admin, names: list[str]) -> dict[str, Mapping[str, ConfigEntry]]:
-
     described = admin.describe_configs([ConfigResource.topic(name) for name in names])
     return {resource.name: entries for resource, entries in described.items()}
 

@@ -498,7 +498,6 @@ def alter_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None
 def _change_settings(
     admin: Admin, names: list[str], arguments: Namespace, terminal: Terminal
 ) -> None:
-
     settings = topic_settings(arguments.config)
     operations = [AlterConfigOp(key, value, "SET") for key, value in settings.items()]
     operations += [AlterConfigOp(key, None, "DELETE") for key in arguments.delete_config]

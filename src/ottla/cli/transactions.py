@@ -85,7 +85,6 @@ class TransactionsCommand(Command):
 
 
 def _run(action: str, admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
-
     runs = {
         "list": list_transactions,
         "describe": describe_transaction,
@@ -226,7 +225,6 @@ def force_terminate(admin: Admin, arguments: Namespace, terminal: Terminal) -> N
 
 
 def _beginning_at(admin: Admin, partition: TopicPartition, offset: int) -> HangingTransaction:
-
     for producer in admin.describe_producers([partition])[partition]:
         if producer.transaction_start_offset == offset:
             return HangingTransaction(
@@ -239,7 +237,6 @@ def _beginning_at(admin: Admin, partition: TopicPartition, offset: int) -> Hangi
 
 
 def _hanging_transaction(partition: TopicPartition, arguments: Namespace) -> HangingTransaction:
-
     return HangingTransaction(
         partition,
         arguments.producer_id,

@@ -36,7 +36,6 @@ class ZooKeeperCommand(Command):
         )
 
     def run(self, arguments: Namespace, terminal: Terminal) -> int:
-
         server = ZooKeeperServer(server_settings(arguments), arguments.log_level)
         try:
             server.start()

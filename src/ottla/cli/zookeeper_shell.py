@@ -74,7 +74,6 @@ class ZooKeeperShellCommand(Command):
         return 0
 
     def _show_files(self, arguments: Namespace, terminal: Terminal) -> int:
-
         files = RegistryFiles(arguments.server)
         commands = ZnodeCommands(files, files.ask)
         run(commands, arguments.command, terminal, files.directory)

@@ -139,7 +139,6 @@ class Gate:
         return answer
 
     def _giving(self, send: Send, text: str) -> Send:
-
         async def giving(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).append("set-cookie", text)

@@ -81,7 +81,6 @@ class SchemaRegistry:
         return read is not None or now_ms - at_ms < FORGET_MS
 
     async def _ask(self, number: int) -> SchemaReader | None:
-
         def read() -> SchemaReader | None:
             return reader_of(self._rest.ask("GET", f"/schemas/ids/{number}"))
 
