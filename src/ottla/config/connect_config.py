@@ -12,7 +12,15 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final
 
 from ottla.config.client_config import ClientConfig
-from ottla.config.config_def import HIGH, LOW, REQUIRED, ConfigTable, config_key
+from ottla.config.config_def import (
+    HIGH,
+    LOW,
+    MEDIUM,
+    REQUIRED,
+    ConfigTable,
+    Importance,
+    config_key,
+)
 from ottla.config.config_type import LONG, SHORT, Password
 from ottla.config.java_regex import java_pattern
 from ottla.config.known_keys import ADMIN_UNUSED
@@ -226,6 +234,25 @@ def _topic_keys(what: str) -> str:
     )
 
 
+def _partitions(default: int) -> Any:
+    return config_key(
+        default=default,
+        rule=at_least(-1),
+        importance=LOW,
+        doc="With how many partitions it is created; -1 is the broker's default.",
+    )
+
+
+def _replicas() -> Any:
+    return config_key(
+        default=3,
+        type=SHORT,
+        rule=between(-1, 32767),
+        importance=LOW,
+        doc="With how many replicas it is created; -1 is the broker's default.",
+    )
+
+
 class DistributedConfig(WorkerConfig):
     """A worker of a group, `connect-distributed`: its memory is in three topics."""
 
@@ -249,51 +276,23 @@ class DistributedConfig(WorkerConfig):
         doc="The topic with connectors and their tasks, of one partition. "
         + _topic_keys("connectors"),
     )
-    config_storage_replication_factor: int = config_key(
-        default=3,
-        type=SHORT,
-        rule=between(-1, 32767),
-        importance=LOW,
-        doc="With how many replicas it is created; -1 is the broker's default.",
-    )
+    config_storage_replication_factor: int = _replicas()
     offset_storage_topic: str = config_key(
         default=REQUIRED,
         rule=not_empty(),
         importance=HIGH,
         doc="The topic with the offsets of sources. " + _topic_keys("offsets"),
     )
-    offset_storage_partitions: int = config_key(
-        default=25,
-        rule=at_least(-1),
-        importance=LOW,
-        doc="With how many partitions it is created; -1 is the broker's default.",
-    )
-    offset_storage_replication_factor: int = config_key(
-        default=3,
-        type=SHORT,
-        rule=between(-1, 32767),
-        importance=LOW,
-        doc="With how many replicas it is created; -1 is the broker's default.",
-    )
+    offset_storage_partitions: int = _partitions(25)
+    offset_storage_replication_factor: int = _replicas()
     status_storage_topic: str = config_key(
         default=REQUIRED,
         rule=not_empty(),
         importance=HIGH,
         doc="The topic with what connectors and tasks do. " + _topic_keys("statuses"),
     )
-    status_storage_partitions: int = config_key(
-        default=5,
-        rule=at_least(-1),
-        importance=LOW,
-        doc="With how many partitions it is created; -1 is the broker's default.",
-    )
-    status_storage_replication_factor: int = config_key(
-        default=3,
-        type=SHORT,
-        rule=between(-1, 32767),
-        importance=LOW,
-        doc="With how many replicas it is created; -1 is the broker's default.",
-    )
+    status_storage_partitions: int = _partitions(5)
+    status_storage_replication_factor: int = _replicas()
     session_timeout_ms: int = config_key(
         default=10000,
         rule=at_least(1),
@@ -395,6 +394,14 @@ def _name_of_connector() -> Rule:
     )
 
 
+def _version_of(part: str, importance: Importance = MEDIUM) -> Any:
+    return config_key(
+        default=None,
+        importance=importance,
+        doc=f"The version of the {part} that is installed; of each package there is one.",
+    )
+
+
 class ConnectorConfig(ConfigTable, group=True):
     """The settings of every connector, beside its own."""
 
@@ -411,10 +418,7 @@ class ConnectorConfig(ConfigTable, group=True):
         doc="What it does: Kafka's name of a connector, an entry point, package.module.Class or a "
         "file ending in .py.",
     )
-    connector_plugin_version: str | None = config_key(
-        default=None,
-        doc="The version of the connector that is installed; of each package there is one.",
-    )
+    connector_plugin_version: str | None = _version_of("connector")
     tasks_max: int = config_key(
         default=1,
         rule=at_least(1),
@@ -429,27 +433,15 @@ class ConnectorConfig(ConfigTable, group=True):
     key_converter: str | None = config_key(
         default=None, importance=LOW, doc="In the place of the worker's."
     )
-    key_converter_plugin_version: str | None = config_key(
-        default=None,
-        importance=LOW,
-        doc="The version of the converter that is installed; of each package there is one.",
-    )
+    key_converter_plugin_version: str | None = _version_of("converter", LOW)
     value_converter: str | None = config_key(
         default=None, importance=LOW, doc="In the place of the worker's."
     )
-    value_converter_plugin_version: str | None = config_key(
-        default=None,
-        importance=LOW,
-        doc="The version of the converter that is installed; of each package there is one.",
-    )
+    value_converter_plugin_version: str | None = _version_of("converter", LOW)
     header_converter: str | None = config_key(
         default=None, importance=LOW, doc="In the place of the worker's."
     )
-    header_converter_plugin_version: str | None = config_key(
-        default=None,
-        importance=LOW,
-        doc="The version of the converter that is installed; of each package there is one.",
-    )
+    header_converter_plugin_version: str | None = _version_of("converter", LOW)
     transforms: tuple[str, ...] = config_key(
         default=(),
         importance=LOW,

@@ -41,6 +41,11 @@ class MirrorFileConfig(ConfigTable):
             raise ConfigError(f"metrics.listener={text}: a mirror has no keys: must be http://")
 
 
+def _how_often(default: int) -> Any:
+    """The seconds between two rounds of the work that the setting before it switches on."""
+    return config_key(default=default, rule=at_least(1), doc="How often.")
+
+
 class MirrorConfig(ConfigTable):
     """The topics of a flow, and how it copies them; the clients' settings are beside it."""
 
@@ -127,53 +132,39 @@ class MirrorConfig(ConfigTable):
         default=True,
         doc="Whether new topics and partitions are looked for after the start.",
     )
-    refresh_topics_interval_seconds: int = config_key(
-        default=600, rule=at_least(1), doc="How often."
-    )
+    refresh_topics_interval_seconds: int = _how_often(600)
     refresh_groups_enabled: bool = config_key(
         default=True, doc="Whether new groups are looked for after the start."
     )
-    refresh_groups_interval_seconds: int = config_key(
-        default=600, rule=at_least(1), doc="How often."
-    )
+    refresh_groups_interval_seconds: int = _how_often(600)
     sync_topic_configs_enabled: bool = config_key(
         default=True, doc="Whether settings of topics are carried over."
     )
-    sync_topic_configs_interval_seconds: int = config_key(
-        default=600, rule=at_least(1), doc="How often."
-    )
+    sync_topic_configs_interval_seconds: int = _how_often(600)
     sync_topic_acls_enabled: bool = config_key(
         default=True,
         doc="Whether ACLs of topics are carried over: who may read there may read here, and "
         "nobody gets a right to write.",
     )
-    sync_topic_acls_interval_seconds: int = config_key(
-        default=600, rule=at_least(1), doc="How often."
-    )
+    sync_topic_acls_interval_seconds: int = _how_often(600)
     emit_heartbeats_enabled: bool = config_key(
         default=True, doc="Whether the flow writes to heartbeats of its target."
     )
-    emit_heartbeats_interval_seconds: int = config_key(
-        default=1, rule=at_least(1), doc="How often."
-    )
+    emit_heartbeats_interval_seconds: int = _how_often(1)
     heartbeats_replication_enabled: bool = config_key(
         default=True, doc="Whether the source's heartbeats are copied."
     )
     emit_checkpoints_enabled: bool = config_key(
         default=True, doc="Whether groups' offsets are translated and written."
     )
-    emit_checkpoints_interval_seconds: int = config_key(
-        default=60, rule=at_least(1), doc="How often."
-    )
+    emit_checkpoints_interval_seconds: int = _how_often(60)
     sync_group_offsets_enabled: bool = config_key(
         default=False,
         importance=HIGH,
         doc="Whether translated offsets are committed for the groups at the target, where these "
         "have no members; only ever forward.",
     )
-    sync_group_offsets_interval_seconds: int = config_key(
-        default=60, rule=at_least(1), doc="How often."
-    )
+    sync_group_offsets_interval_seconds: int = _how_often(60)
     emit_offset_syncs_enabled: bool = config_key(
         default=True,
         name="emit.offset-syncs.enabled",
