@@ -112,12 +112,17 @@ def kerberos_options(
     return {**options, "serviceName": service}
 
 
+def _jaas_options(values: Mapping[str, Any], mechanism: str) -> Mapping[str, str]:
+    """The options of sasl.jaas.config, which must be an entry for this mechanism; none if unset."""
+    if values["sasl_jaas_config"] is None:
+        return {}
+    entry = parse_jaas("sasl.jaas.config", values["sasl_jaas_config"].value)
+    require_module("sasl.jaas.config", entry, mechanism)
+    return entry.options
+
+
 def _oauth_login(values: Mapping[str, Any]) -> SaslLogin:
-    options: Mapping[str, str] = {}
-    if values["sasl_jaas_config"] is not None:
-        entry = parse_jaas("sasl.jaas.config", values["sasl_jaas_config"].value)
-        require_module("sasl.jaas.config", entry, OAUTHBEARER)
-        options = entry.options
+    options = _jaas_options(values, OAUTHBEARER)
     source = values["sasl_oauthbearer_token_source"]
     if source is None:
         return SaslLogin(OAUTHBEARER, oauth_login_options("sasl.jaas.config", values, options))
@@ -135,11 +140,7 @@ def _oauth_login(values: Mapping[str, Any]) -> SaslLogin:
 
 
 def _kerberos_login(values: Mapping[str, Any]) -> SaslLogin:
-    options: Mapping[str, str] = {}
-    if values["sasl_jaas_config"] is not None:
-        entry = parse_jaas("sasl.jaas.config", values["sasl_jaas_config"].value)
-        require_module("sasl.jaas.config", entry, GSSAPI)
-        options = entry.options
+    options = _jaas_options(values, GSSAPI)
     for name in ("sasl_username", "sasl_password"):
         if values[name] is not None:
             raise ConfigError(
@@ -165,9 +166,7 @@ def _client_login(values: Mapping[str, Any]) -> SaslLogin:
     if jaas is not None:
         if username is not None or password is not None:
             raise ConfigError("sasl.username: cannot be set together with sasl.jaas.config")
-        entry = parse_jaas("sasl.jaas.config", jaas.value)
-        require_module("sasl.jaas.config", entry, mechanism)
-        return checked_login("sasl.jaas.config", mechanism, entry.options)
+        return checked_login("sasl.jaas.config", mechanism, _jaas_options(values, mechanism))
     options = {"username": username, "password": password and password.value}
     for name in NEEDS_OF_LOGIN[mechanism]:
         if not options.get(name):
