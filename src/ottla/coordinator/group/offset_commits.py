@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ottla.config.broker_config import BrokerConfig
+from ottla.coordinator.group.deletion import OnStored
 from ottla.coordinator.group.group import Committer, Group, GroupType
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.group.member_requests import MemberRequests
@@ -41,16 +43,9 @@ class OffsetCommits:
         if isinstance(group, ErrorCode):
             on_committed(dict.fromkeys(offsets, group))
             return
-        try:
-            error = self._check(group, committer, offsets)
-            if error:
-                on_committed(dict.fromkeys(offsets, error))
-                return
-            fitting = {p: value for p, value in offsets.items() if self._fits(value)}
-            on_stored = self._with_misfits(offsets, fitting, on_committed)
-            self._manager.store_offsets(group, fitting, on_stored)
-        finally:
-            self._manager.forget_if_unused(group)
+        error = self._check(group, committer, offsets)
+        store = partial(self._manager.store_offsets, group)
+        self._store(group, offsets, error, store, on_committed)
 
     def commit_in_transaction(
         self,
@@ -77,15 +72,8 @@ class OffsetCommits:
             error = ErrorCode.ILLEGAL_GENERATION
         if not error and group.offsets.is_late(producer):
             error = ErrorCode.NOT_COORDINATOR
-        try:
-            if error:
-                on_committed(dict.fromkeys(offsets, error))
-                return
-            fitting = {p: value for p, value in offsets.items() if self._fits(value)}
-            on_stored = self._with_misfits(offsets, fitting, on_committed)
-            self._manager.store_offsets_in_transaction(group, producer, fitting, on_stored)
-        finally:
-            self._manager.forget_if_unused(group)
+        store = partial(self._manager.store_offsets_in_transaction, group, producer)
+        self._store(group, offsets, error, store, on_committed)
 
     def fetch(
         self, group_id: str, partitions: Sequence[TopicPartition] | None
@@ -114,20 +102,28 @@ class OffsetCommits:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return self._requests[group.type].check_commit(group, committer, partitions)
 
-    def _with_misfits(
+    def _store(
         self,
-        offsets: Iterable[TopicPartition],
-        fitting: Iterable[TopicPartition],
+        group: Group,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        error: ErrorCode,
+        store: Callable[[Mapping[TopicPartition, CommittedOffset], OnStored], object],
         on_committed: OnCommitted,
-    ) -> Callable[[ErrorCode], object]:
+    ) -> None:
         """Offsets with too long metadata fail alone; the others share the result of the batch."""
 
         def on_stored(error: ErrorCode) -> None:
             results = dict.fromkeys(offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE)
-            results.update(dict.fromkeys(fitting, error))
-            on_committed(results)
+            on_committed(results | dict.fromkeys(fitting, error))
 
-        return on_stored
+        try:
+            if error:
+                on_committed(dict.fromkeys(offsets, error))
+                return
+            fitting = {p: value for p, value in offsets.items() if self._fits(value)}
+            store(fitting, on_stored)
+        finally:
+            self._manager.forget_if_unused(group)
 
     def _fits(self, value: CommittedOffset) -> bool:
         return len(value.metadata.encode("utf-8", "surrogatepass")) <= self._metadata_max_bytes
