@@ -94,7 +94,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
         if position > len(frame):
             raise RemoteProtocolError("request header: client_id: it ends too early")
         try:
-            client_id = str(frame[REQUEST_HEAD_BYTES : position], "utf-8")
+            client_id = str(frame[REQUEST_HEAD_BYTES:position], "utf-8")
         except UnicodeDecodeError as fault:
             raise RemoteProtocolError(f"request header: client_id: {fault}") from fault
     request = REQUESTS.get(api_key) or request_class(api_key)
