@@ -25,6 +25,7 @@ from ottla.clients.consumer.subscription_state import (
     RebalanceEvent,
     RebalanceListener,
     compiled_pattern,
+    names_of,
 )
 from ottla.clients.processing.process_options import ProcessOptions
 from ottla.clients.topic_offsets import OffsetSpec, checked_times, place_of, with_metadata
@@ -121,9 +122,7 @@ class Consumer(LoopClient):
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | AsyncRebalanceListener | None = None,
     ) -> None:
-        names = [topics] if isinstance(topics, str) else list(topics)
-        if bool(names) == (pattern is not None):
-            raise ValueError("either topics or a pattern must be given")
+        names = names_of(topics, pattern)
         core = self._opened()
         if pattern is not None:
             compiled = compiled_pattern(pattern)

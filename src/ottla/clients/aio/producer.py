@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ottla.clients.aio.loop_client import LoopClient, documented_by
 from ottla.clients.client_settings import Servers, limit_in_ms, merge_settings
-from ottla.clients.producer.bulk import items_of, rows_of_values
+from ottla.clients.producer.bulk import pairs_of, rows_of_values
 from ottla.clients.producer.producer import Producer as BlockingProducer
 from ottla.clients.producer.producer_core import BYTES_IN_A_TURN, ProducerCore
 from ottla.clients.producer.producer_interceptors import ProducerRecord
@@ -147,10 +147,7 @@ class Producer(RecordSending, LoopClient):
         As `ottla.Producer.send_values`. Where it is cancelled, the first ones may be queued.
         """
         self._here()
-        values = items_of("values", values)
-        keys = None if keys is None else items_of("keys", keys)
-        if keys is not None and len(keys) != len(values):
-            raise ValueError(f"{len(keys)} keys for {len(values)} values")
+        values, keys = pairs_of(values, keys)
         if self._wants_each():
             return self._bulk(
                 [

@@ -37,6 +37,7 @@ from ottla.clients.consumer.subscription_state import (
     RebalanceEvent,
     RebalanceListener,
     compiled_pattern,
+    names_of,
 )
 from ottla.clients.metadata import PartitionInfo
 from ottla.clients.processing.processing_calls import ProcessingCalls
@@ -114,9 +115,7 @@ class Consumer(ProcessingCalls, ClosedOnExit):
 
         It replaces the previous subscription, and takes effect in the next polls.
         """
-        names = [topics] if isinstance(topics, str) else list(topics)
-        if bool(names) == (pattern is not None):
-            raise ValueError("either topics or a pattern must be given")
+        names = names_of(topics, pattern)
         with self._alone():
             if pattern is not None:
                 deadline = self._deadline(None)

@@ -136,6 +136,14 @@ class SubscriptionState:
         self.type = type
 
 
+def names_of(topics: Collection[str] | str, pattern: str | re.Pattern[str] | None) -> list[str]:
+    """The names of topics to subscribe to; none where a pattern is given in their place."""
+    names = [topics] if isinstance(topics, str) else list(topics)
+    if bool(names) == (pattern is not None):
+        raise ValueError("either topics or a pattern must be given")
+    return names
+
+
 def compiled_pattern(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
     """The pattern of topics; ValueError for one that is no regular expression."""
     try:

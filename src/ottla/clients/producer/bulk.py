@@ -211,7 +211,18 @@ def largest_size(values: Sequence[bytes | None], keys: Sequence[bytes | None] | 
     return RECORD_OVERHEAD + max(sizes_of(values, keys), default=0)
 
 
-def items_of(what: str, items: Iterable[Any]) -> list[Any]:
+def pairs_of(
+    values: Iterable[Any], keys: Iterable[Any] | None
+) -> tuple[list[Any], list[Any] | None]:
+    """Values and as many keys, or none, as lists."""
+    values = _items_of("values", values)
+    keys = None if keys is None else _items_of("keys", keys)
+    if keys is not None and len(keys) != len(values):
+        raise ValueError(f"{len(keys)} keys for {len(values)} values")
+    return values, keys
+
+
+def _items_of(what: str, items: Iterable[Any]) -> list[Any]:
     """Values or keys as a list; one text in place of several would be its letters."""
     if isinstance(items, str | bytes | bytearray | memoryview):
         raise TypeError(f"{what} is a {type(items).__name__}: several are needed, as in a list")

@@ -14,7 +14,7 @@ from ottla.clients.client_settings import (
     merge_settings,
 )
 from ottla.clients.metadata import PartitionInfo
-from ottla.clients.producer.bulk import BulkFuture, items_of, rows_of_values
+from ottla.clients.producer.bulk import BulkFuture, pairs_of, rows_of_values
 from ottla.clients.producer.producer_batch import OnDelivery, ProducerBatch, RecordFuture
 from ottla.clients.producer.producer_core import ProducerCore
 from ottla.clients.producer.producer_interceptors import ProducerRecord
@@ -109,10 +109,7 @@ class Producer(TransactionalCalls, RecordSending, ClosedOnExit):
         `values`. Blocks and raises as `send` does; of records that were too many for buffer.memory
         within max.block.ms the first ones may be queued.
         """
-        values = items_of("values", values)
-        keys = None if keys is None else items_of("keys", keys)
-        if keys is not None and len(keys) != len(values):
-            raise ValueError(f"{len(keys)} keys for {len(values)} values")
+        values, keys = pairs_of(values, keys)
         if self._wants_each():
             each_key = [None] * len(values) if keys is None else keys
             return self._bulk(
