@@ -318,7 +318,8 @@ def failback(
     """
     flow = plan.flow(name)
     ends = (flow.target.alias, flow.source.alias)
-    reverse = next((f for f in plan.flows if (f.source.alias, f.target.alias) == ends), None)
+    flows = (*plan.flows, *plan.elsewhere)
+    reverse = next((f for f in flows if (f.source.alias, f.target.alias) == ends), None)
     with (
         terminal.admin(*at(flow.source.settings("admin"))) as source,
         terminal.admin(*at(flow.target.settings("admin"))) as target,

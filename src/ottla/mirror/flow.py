@@ -159,9 +159,15 @@ class MirrorPlan(NamedTuple):
     flows: Sequence[Flow]
     metrics_listener: MetricsEndPoint | None = None
     """Where the metrics of the flows are served."""
+    elsewhere: Sequence[Flow] = ()
+    """Flows of the file that other processes run: topics go round by these as well."""
 
     def enabled(self) -> list[Flow]:
         return [flow for flow in self.flows if flow.config.enabled]
+
+    def ways(self) -> list[Flow]:
+        """The flows that copy, in whichever process."""
+        return [flow for flow in (*self.flows, *self.elsewhere) if flow.config.enabled]
 
     def into(self, aliases: Sequence[str]) -> MirrorPlan:
         """Only the flows into these clusters, as `--clusters` asks for."""
@@ -169,7 +175,8 @@ class MirrorPlan(NamedTuple):
         if unknown:
             raise ConfigError(f"clusters={', '.join(self.clusters)}: has no {', '.join(unknown)}")
         wanted = [flow for flow in self.flows if flow.target.alias in aliases]
-        return self._replace(flows=wanted)
+        others = [flow for flow in self.flows if flow.target.alias not in aliases]
+        return self._replace(flows=wanted, elsewhere=others)
 
     def flow(self, name: str) -> Flow:
         """The flow `source->target`; ConfigError with the names that there are."""

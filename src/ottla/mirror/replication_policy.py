@@ -59,15 +59,15 @@ class ReplicationPolicy(ABC):
         """Whether a topic has been on one of these clusters before.
 
         Copying it there would make prefixes grow endlessly. With names that do not change nothing
-        can be seen.
+        can be seen. An alias may have the separator in it, so that a name begins with more than
+        its `topic_source`.
         """
-        visited = set(clusters)
+        visited = tuple(f"{cluster}{self.separator}" for cluster in clusters)
         for _ in range(HOPS_LIMIT):
-            source = self.topic_source(topic)
-            if source is None:
+            if self.topic_source(topic) is None:
                 return False
             upstream = self.upstream_topic(topic)
-            if source in visited:
+            if topic.startswith(visited):
                 return True
             if upstream is None or upstream == topic:
                 return False

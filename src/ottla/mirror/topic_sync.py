@@ -337,7 +337,7 @@ def circle_of(topic: str, flow: Flow, plan: MirrorPlan) -> list[str] | None:
     ways: list[list[MirrorCluster]] = [[flow.source, flow.target]]
     while ways:
         way = ways.pop()
-        for each in plan.enabled():
+        for each in plan.ways():
             if each.source.alias != way[-1].alias or not _keeps(each, topic):
                 continue
             if each.target.alias == flow.source.alias:

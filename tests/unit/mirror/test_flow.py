@@ -6,6 +6,7 @@ import pytest
 
 from ottla.errors import ConfigError
 from ottla.mirror.flow import parse_plan
+from ottla.mirror.topic_sync import refused_topics
 
 BASE = {
     "clusters": "a, b, c",
@@ -80,6 +81,20 @@ def test_wanted_topics_are_filtered():
 
     assert flow_of().wanted_topics(listed) == ["heartbeats", "pages"]
     assert flow_of(heartbeats_replication_enabled="false").wanted_topics(listed) == ["pages"]
+
+
+@pytest.mark.parametrize("here", [["a"], ["b"], ["c"], ["a", "b"], ["a", "b", "c"]])
+def test_circle_is_seen_by_a_process_that_runs_some_of_its_flows(here):
+    """With `--clusters`: each copied what the other had copied to it, for ever."""
+    ways = {"a->b": "true", "b->c": "true", "c->a": "true"}
+    settings = {f"{name}.enabled": value for name, value in ways.items()}
+    settings["replication.policy.class"] = "IdentityReplicationPolicy"
+    plan = parse_plan({**BASE, **settings}).into(here)
+
+    found = [refused_topics(flow, plan, ["pages"]) for flow in plan.enabled()]
+
+    assert len(found) == len(here)
+    assert all(each.keys() == {"pages"} for each in found)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,25 @@ def test_topic_that_came_from_the_target_is_not_sent_back(topic, is_cycle):
     assert DEFAULT.is_cycle(topic, ["b"]) is is_cycle
 
 
+@pytest.mark.parametrize(
+    ("separator", "clusters"),
+    [(".", ("eu", "us.east")), (".", ("eu.west", "us.east")), ("-", ("eu-west", "us-east"))],
+)
+@pytest.mark.parametrize("topic", ["pages", "heartbeats"])
+@pytest.mark.parametrize("policy", [DefaultReplicationPolicy, IdentityReplicationPolicy])
+def test_aliases_with_the_separator_end_in_no_circle(policy, topic, separator, clusters):
+    """A topic went to and fro between `eu.west` and `us.east`, with a longer name each time."""
+    rules, name = policy(separator), topic
+    for here, there in [clusters, clusters[::-1]]:
+        taken = not rules.is_cycle(name, (here, there))
+        name = rules.format_remote_topic(here, name) if taken else name
+
+    if policy is DefaultReplicationPolicy or topic == "heartbeats":
+        assert name == f"{clusters[0]}{separator}{topic}"
+        assert rules.is_cycle(f"x{separator}{name}", clusters)
+        assert not rules.is_cycle(f"x{separator}{topic}", clusters)
+
+
 def test_long_chain_counts_as_a_cycle():
     """A name that is walked for ever ends the walk."""
     assert DEFAULT.is_cycle("a." * 40 + "pages", ["b"])
