@@ -45,6 +45,16 @@ def answers(
     return dict(sorted(answered.items())), dict(sorted(failed.items()))
 
 
+def listed(
+    ask: Callable[[], Iterable[V]], what: str, note: Callable[[str], object]
+) -> tuple[list[V], int]:
+    """What the brokers list, and the status: 1 where some do not answer, which a note names."""
+    found, silent = answers(lambda _: {0: ask()}, ())
+    for broker, error in silent.items():
+        note(f"Error: no {what} of broker {broker}: {error}")
+    return [each for some in found.values() for each in some], 1 if silent else 0
+
+
 PACKAGES = {"jwt": "pyjwt", "paho": "paho-mqtt", "puresasl": "pure-sasl"}
 """Packages that have another name than their modules."""
 SPARK_PACKAGES = ("pyspark", "pyarrow", "pandas", "matplotlib", "jinja2")

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ottla.cli.command_error import answers
-from ottla.cli.consumer_group_listing import chosen_groups
+from ottla.cli.consumer_group_listing import shown_groups
 from ottla.cli.group_records import topics_of
 from ottla.cli.options import bootstrap_server
 from ottla.cli.output import one_line
@@ -71,15 +71,16 @@ class PartitionRow(NamedTuple):
 
 def describe_groups(admin: Admin, arguments: Namespace, terminal: Terminal) -> int:
     """Describe each group; 1 where one of them does not exist, or cannot be described."""
-    ids = chosen_groups(admin, arguments)
+    ids, status = shown_groups(admin, arguments, terminal)
     if not ids:
-        return 0
+        return status
     groups, failed = answers(admin.describe_groups, ids)
     for group_id, error in failed.items():
         terminal.note(f"Error: Consumer group '{one_line(group_id)}' is not described: {error}")
     if arguments.format != TEXT:
-        return max(len(failed) > 0, show_groups(admin, groups, arguments, terminal))
-    missing = len(failed)
+        missing = show_groups(admin, groups, arguments, terminal)
+        return 1 if missing or failed or status else 0
+    missing = status + len(failed)
     for group_id, group in groups.items():
         rows = _offset_rows(admin, group, terminal) if _shows_offsets(arguments) else []
         if not rows and group.state != "Dead" and terminal.shows_results:

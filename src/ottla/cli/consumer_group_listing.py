@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.command_error import UsageError
+from ottla.cli.command_error import UsageError, listed
 from ottla.cli.output import one_line
 from ottla.cli.table import TEXT, show_rows
 
@@ -31,13 +31,14 @@ def list_groups(admin: Admin, arguments: Namespace, terminal: Terminal) -> int:
     """Print the ids of the groups; with --state and --type also their states and types."""
     states = group_states(arguments.state) if arguments.state else ()
     types = group_types(arguments.type) if arguments.type else ()
-    groups = sorted(admin.list_groups(states, types), key=lambda group: group.group_id)
+    found, status = listed(lambda: admin.list_groups(states, types), "groups", terminal.note)
+    groups = [each for _, each in sorted({each.group_id: each for each in found}.items())]
     if arguments.format != TEXT:
         rows = [
             {"group": group.group_id, "type": group.type, "state": group.state} for group in groups
         ]
         show_rows(rows, arguments.format, terminal)
-        return 0
+        return status
     width = max([15, *(len(group.group_id) for group in groups)]) + 10
     with_type, with_state = arguments.type is not None, arguments.state is not None
     if not with_type and not with_state:
@@ -52,7 +53,7 @@ def list_groups(admin: Admin, arguments: Namespace, terminal: Terminal) -> int:
             group.type.capitalize() if with_type else "",
             group.state if with_state else "",
         )
-    return 0
+    return status
 
 
 def _print_row(terminal: Terminal, width: int, group_id: str, type_: str, state: str) -> None:
@@ -77,6 +78,14 @@ def group_states(text: str) -> tuple[str, ...]:
         if state not in known:
             raise UsageError(f"there is no group state '{state}'; there are {', '.join(STATES)}")
     return tuple(known[state] for state in wanted)
+
+
+def shown_groups(admin: Admin, arguments: Namespace, terminal: Terminal) -> tuple[list[str], int]:
+    """The same to be shown, and the status: 1 where some brokers do not say which they have."""
+    if not arguments.all_groups:
+        return chosen_groups(admin, arguments), 0
+    found, status = listed(admin.list_groups, "groups", terminal.note)
+    return sorted({group.group_id for group in found}), status
 
 
 def chosen_groups(admin: Admin, arguments: Namespace) -> list[str]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.command_error import CommandError
+from ottla.cli.command_error import CommandError, answers
 from ottla.cli.table import show_columns
+from ottla.cli.topic_views import leaders_of, note_no_leader
 from ottla.clients.admin.transactions import ANY_ID, OpenTransaction
 from ottla.errors import ErrorCode, KafkaError
 from ottla.structs import TRANSACTIONS_TOPIC, TopicPartition
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from ottla import Admin
     from ottla.cli.terminal import Terminal
-    from ottla.clients.admin.transactions import TransactionDescription
+    from ottla.clients.admin.transactions import ProducerDescription, TransactionDescription
 
 
 MINUTE_MS: Final = 60_000
@@ -38,17 +39,18 @@ HANGING: Final = (
 )
 
 
-def find_hanging(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
-    """Print a line for each hanging transaction of the searched partitions."""
+def find_hanging(admin: Admin, arguments: Namespace, terminal: Terminal) -> int:
+    """Print a line for each hanging transaction of the searched partitions.
+
+    1 where some are not searched, as no broker answers for them.
+    """
     now_ms = terminal.now_ms()
     minutes = arguments.max_transaction_timeout
     limit_ms = (DEFAULT_TIMEOUT_MINUTES if minutes is None else minutes) * MINUTE_MS
-    partitions = searched(admin, arguments)
+    described, status = producers_of(admin, searched(admin, arguments), arguments, terminal)
     candidates = [
         OpenTransaction(partition, producer)
-        for partition, producers in sorted(
-            admin.describe_producers(partitions, arguments.broker_id).items()
-        )
+        for partition, producers in described.items()
         for producer in producers
         if producer.transaction_start_offset is not None
         and now_ms - producer.last_timestamp_ms > limit_ms
@@ -66,6 +68,26 @@ def find_hanging(admin: Admin, arguments: Namespace, terminal: Terminal) -> None
         for partition, producer in unknown_to_coordinators(admin, candidates)
     ]
     show_columns(HANGING, rows, arguments.format, terminal)
+    return status
+
+
+def producers_of(
+    admin: Admin, partitions: list[TopicPartition], arguments: Namespace, terminal: Terminal
+) -> tuple[dict[TopicPartition, list[ProducerDescription]], int]:
+    """The producers of partitions, and 1 where some have no leader, or one that is silent."""
+    leaderless: list[TopicPartition] = []
+    if arguments.broker_id is None:
+        leaders = leaders_of(admin, {each.topic for each in partitions})
+        leaderless = [each for each in partitions if leaders.get(each, 0) < 0]
+    for partition in leaderless:
+        note_no_leader(partition, terminal)
+    found, failed = answers(
+        lambda asked: admin.describe_producers(asked, arguments.broker_id),
+        [each for each in partitions if each not in leaderless],
+    )
+    for partition, error in failed.items():
+        terminal.note(f"Error: partition {partition} is not searched: {error}")
+    return found, 1 if leaderless or failed else 0
 
 
 def searched(admin: Admin, arguments: Namespace) -> list[TopicPartition]:

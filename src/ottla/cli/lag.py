@@ -82,8 +82,7 @@ class LagCommand(Command):
         ):
             show = _view(reader, arguments, terminal)
             if not arguments.watch:
-                show()
-                return 0
+                return show()
             while True:
                 if terminal.shows_results:
                     terminal.out.write(CLEAR_SCREEN)
@@ -101,8 +100,8 @@ def check(arguments: Namespace) -> None:
         raise UsageError("option --for is used only with --explain")
 
 
-def _view(reader: LagReader, arguments: Namespace, terminal: Terminal) -> Callable[[], None]:
-    """The function that prints what the options ask for, once."""
+def _view(reader: LagReader, arguments: Namespace, terminal: Terminal) -> Callable[[], int]:
+    """The function that prints what the options ask for, once; 1 where that is not all."""
     if arguments.group is None:
         return lambda: _show_groups(reader, arguments, terminal)
     if arguments.explain:
@@ -110,8 +109,8 @@ def _view(reader: LagReader, arguments: Namespace, terminal: Terminal) -> Callab
     return lambda: _show_partitions(reader, arguments, terminal)
 
 
-def _show_groups(reader: LagReader, arguments: Namespace, terminal: Terminal) -> None:
-    found = reader.groups()
+def _show_groups(reader: LagReader, arguments: Namespace, terminal: Terminal) -> int:
+    found, unknown = reader.groups()
     rows: list[Row] = [
         {
             "group": each.group,
@@ -128,17 +127,21 @@ def _show_groups(reader: LagReader, arguments: Namespace, terminal: Terminal) ->
         if each.unknown:
             lag = count(each.total, "record")
             terminal.note(f"{each.group}: lag {lag}{unknown_words(each.unknown)}")
+    for name, error in sorted(unknown.items()):
+        terminal.note(f"Error: no lag of {name}: {error}")
+    return 1 if unknown or any(each.unknown for each in found) else 0
 
 
-def _show_partitions(reader: LagReader, arguments: Namespace, terminal: Terminal) -> None:
+def _show_partitions(reader: LagReader, arguments: Namespace, terminal: Terminal) -> int:
     look = _existing(reader, arguments.group)
     seconds = reader.seconds(look)
     if arguments.format == TEXT:
         terminal.print(group_line(look, seconds) + "\n")
     show_rows(partition_rows(look, seconds), arguments.format, terminal)
+    return 1 if look.unknown else 0
 
 
-def _show_causes(reader: LagReader, arguments: Namespace, terminal: Terminal) -> None:
+def _show_causes(reader: LagReader, arguments: Namespace, terminal: Terminal) -> int:
     looks = _watch(reader, arguments, terminal)
     explanation = reader.explain(looks)
     rows: list[Row] = [
@@ -155,6 +158,7 @@ def _show_causes(reader: LagReader, arguments: Namespace, terminal: Terminal) ->
         _print_causes(explanation, terminal)
     else:
         show_rows(rows, arguments.format, terminal)
+    return 0
 
 
 def _print_causes(explanation: Explanation, terminal: Terminal) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.cli.command_error import CommandError
+from ottla.cli.command_error import CommandError, answers, listed
 from ottla.cli.options import did_you_mean, topic_pattern
 from ottla.cli.table import show_rows
 from ottla.clients.admin.descriptions import ConfigResource
@@ -204,20 +204,27 @@ RATE_MS: Final = 60_000
 """The time over which the rate of new records is averaged."""
 
 
-def show_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
-    """Print a row for each topic; described, also its contents, rate and groups."""
+def show_topics(admin: Admin, arguments: Namespace, terminal: Terminal) -> int:
+    """Print a row for each topic; described, also its contents, rate and groups.
+
+    1 where a broker has not answered; then what it leads, and its groups, are not in the rows.
+    """
     names = _named_topics(admin, arguments)
     topics = admin.describe_topics(names) if names else {}
     rows = [shape(topic) for _, topic in sorted(topics.items())]
+    status = 0
     if arguments.describe and topics:
-        sizes, starts, ends = contents(admin, topics)
-        readers = committed(admin, ends)
+        sizes, silent = sizes_of(admin, topics, terminal)
+        starts, ends = ends_of(admin, topics, silent)
+        readers, status = committed(admin, ends, terminal)
+        status = max(status, len(silent) > 0)
         rates = records_per_s(admin, ends, terminal.now_ms())
         rows = [
             row | measures(topic, sizes, starts, ends, rates) | lag(topic, readers, ends)
             for row, (_, topic) in zip(rows, sorted(topics.items()), strict=True)
         ]
     show_rows(rows, arguments.format, terminal)
+    return int(status)
 
 
 def _named_topics(admin: Admin, arguments: Namespace) -> list[str]:
@@ -240,25 +247,40 @@ def shape(topic: TopicDescription) -> dict[str, Any]:
     }
 
 
-def contents(admin: Admin, topics: Mapping[str, TopicDescription]) -> tuple[Offsets, ...]:
-    """The bytes of each partition's largest replica, its first offset and its end."""
-    leaders = {
+def led_of(topics: Mapping[str, TopicDescription]) -> dict[TopicPartition, int]:
+    """The leaders of the partitions that have one."""
+    return {
         TopicPartition(name, each.partition): each.leader
         for name, topic in topics.items()
         for each in topic.partitions
+        if each.leader >= 0
     }
-    led = [partition for partition, leader in leaders.items() if leader >= 0]
+
+
+def sizes_of(
+    admin: Admin, topics: Mapping[str, TopicDescription], terminal: Terminal
+) -> tuple[Offsets, set[int]]:
+    """The bytes of each partition's largest replica, and the brokers that do not answer."""
+    described, failed = answers(admin.describe_log_dirs, sorted(set(led_of(topics).values())))
     sizes: dict[TopicPartition, int] = {}
-    brokers = sorted({leaders[partition] for partition in led})
-    for dirs in admin.describe_log_dirs(brokers).values():
+    for dirs in described.values():
         for found in dirs.values():
             for partition, replica in found.replicas.items():
                 sizes[partition] = max(replica.size_in_bytes, sizes.get(partition, 0))
-    starts, ends = (
+    for broker, error in failed.items():
+        terminal.note(f"Error: nothing is known of what broker {broker} leads: {error}")
+    return sizes, set(failed)
+
+
+def ends_of(
+    admin: Admin, topics: Mapping[str, TopicDescription], silent: Collection[int]
+) -> tuple[Offsets, ...]:
+    """The first offset of each partition and its end, but of those that silent brokers lead."""
+    led = [partition for partition, leader in led_of(topics).items() if leader not in silent]
+    return tuple(
         {p: found.offset for p, found in admin.list_offsets(dict.fromkeys(led, when)).items()}
         for when in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
     )
-    return sizes, starts, ends
 
 
 def with_leaders(
@@ -345,13 +367,14 @@ def measures(
     }
 
 
-def committed(admin: Admin, ends: Offsets) -> dict[str, Offsets]:
-    """The offsets that each group has committed for these partitions."""
+def committed(admin: Admin, ends: Offsets, terminal: Terminal) -> tuple[dict[str, Offsets], int]:
+    """The offsets that each group has committed for these partitions, and the status."""
     found: dict[str, Offsets] = {}
-    for group in sorted(listed.group_id for listed in admin.list_groups()):
+    groups, status = listed(admin.list_groups, "groups", terminal.note)
+    for group in sorted({each.group_id for each in groups}):
         offsets = {p: entry.offset for p, entry in admin.list_group_offsets(group).items()}
         found[group] = {partition: offsets[partition] for partition in offsets if partition in ends}
-    return found
+    return found, status
 
 
 def lag(topic: TopicDescription, readers: Mapping[str, Offsets], ends: Offsets) -> dict[str, Any]:

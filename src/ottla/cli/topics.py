@@ -92,18 +92,17 @@ class TopicsCommand(Command):
         settings = command_settings(arguments)
         servers = bootstrap_server_or_zookeeper(arguments, settings)
         with terminal.admin(servers, settings) as admin:
-            run_on_brokers(action, admin, arguments, terminal)
-        return 0
+            return run_on_brokers(action, admin, arguments, terminal)
 
 
-def run_on_brokers(action: str, admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
-    """Run an action through the brokers."""
+def run_on_brokers(action: str, admin: Admin, arguments: Namespace, terminal: Terminal) -> int:
+    """Run an action through the brokers; 1 where a broker has not answered."""
+    if action in ("--list", "--describe") and arguments.format != TEXT:
+        return show_topics(admin, arguments, terminal)
     if action == "--create":
         create_topic(admin, arguments, terminal)
     elif action == "--copy":
         copy_topic(admin, arguments, terminal)
-    elif action in ("--list", "--describe") and arguments.format != TEXT:
-        show_topics(admin, arguments, terminal)
     elif action == "--list":
         list_topics(admin, arguments, terminal)
     elif action == "--describe":
@@ -112,6 +111,7 @@ def run_on_brokers(action: str, admin: Admin, arguments: Namespace, terminal: Te
         alter_topics(admin, arguments, terminal)
     else:
         delete_topics(admin, arguments, terminal)
+    return 0
 
 
 def run_in_zookeeper(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
-from ottla.cli.command_error import CommandError, UsageError
+from ottla.cli.command_error import CommandError, UsageError, listed
 from ottla.cli.hanging_transactions import find_hanging
 from ottla.cli.options import (
     LARGEST_INT,
@@ -26,6 +26,7 @@ from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable
 
     from ottla import Admin
     from ottla.cli.terminal import Terminal
@@ -80,12 +81,11 @@ class TransactionsCommand(Command):
         check(action, arguments)
         servers = bootstrap_server(arguments)
         with terminal.admin(servers, command_settings(arguments)) as admin:
-            _run(action, admin, arguments, terminal)
-        return 0
+            return _run(action, admin, arguments, terminal) or 0
 
 
-def _run(action: str, admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
-    runs = {
+def _run(action: str, admin: Admin, arguments: Namespace, terminal: Terminal) -> int | None:
+    runs: dict[str, Callable[[Admin, Namespace, Terminal], int | None]] = {
         "list": list_transactions,
         "describe": describe_transaction,
         "describe-producers": describe_producers,
@@ -93,7 +93,7 @@ def _run(action: str, admin: Admin, arguments: Namespace, terminal: Terminal) ->
         "find-hanging": find_hanging,
         FORCE_TERMINATE: force_terminate,
     }
-    runs[action](admin, arguments, terminal)
+    return runs[action](admin, arguments, terminal)
 
 
 def _add_choice(parser: ArgumentParser) -> None:
@@ -267,12 +267,16 @@ PRODUCERS: Final = (
 )
 
 
-def list_transactions(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:
-    """A line for each transactional id that passes the filters."""
+def list_transactions(admin: Admin, arguments: Namespace, terminal: Terminal) -> int:
+    """A line for each transactional id that passes the filters; 1 where a broker has no answer."""
     try:
-        found = admin.list_transactions(
-            longer_than_ms=arguments.duration_filter,
-            id_pattern=arguments.transactional_id_pattern,
+        found, status = listed(
+            lambda: admin.list_transactions(
+                longer_than_ms=arguments.duration_filter,
+                id_pattern=arguments.transactional_id_pattern,
+            ),
+            "transactions",
+            terminal.note,
         )
     except KafkaError as error:
         if error.error is not ErrorCode.INVALID_REGULAR_EXPRESSION:
@@ -280,9 +284,10 @@ def list_transactions(admin: Admin, arguments: Namespace, terminal: Terminal) ->
         raise CommandError(
             f"'{arguments.transactional_id_pattern}' is no regular expression"
         ) from error
-    show_columns(LISTED, found, arguments.format, terminal)
+    show_columns(LISTED, sorted(found), arguments.format, terminal)
     if not found:
         terminal.remark("no transactions")
+    return status
 
 
 def describe_transaction(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:

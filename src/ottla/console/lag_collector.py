@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
+from ottla.clients.admin.admin_client import BulkError
 from ottla.console.group_look import lag_of, offset_of
 from ottla.console.lag_history import LOOK_MS, MOST_SERIES, LagHistory, Recent
 from ottla.console.membership_log import MembershipLog, MembershipLook
@@ -106,13 +107,24 @@ class LagCollector:
         if is_listing:
             await self._note_members(self.looked_ms)
 
-    async def look_at_all(self) -> None:
-        """One look at all groups, however many they are."""
-        await self._list()
-        await self._look_at(sorted(self._listed))
+    async def look_at_all(self) -> dict[str, KafkaError]:
+        """One look at all groups, however many they are; the errors of what does not answer.
 
-    async def _look_at(self, asked: Sequence[str]) -> None:
-        """The offsets of groups, and the ends of the logs that they read."""
+        That is a broker, or the coordinator of a group; KafkaError where no broker answers.
+        """
+        silent: dict[str, KafkaError] = {}
+        try:
+            await self._list()
+        except BulkError as error:
+            lists = {k: each for k, each in error.results.items() if isinstance(each, list)}
+            if not lists:
+                raise
+            self._keep(group for each in lists.values() for group in each)
+            silent = {f"broker {k}": error.results[k] for k in error.results.keys() - lists}
+        return silent | await self._look_at(sorted(self._listed))
+
+    async def _look_at(self, asked: Sequence[str]) -> dict[str, KafkaError]:
+        """The offsets of groups, and the ends of the logs that they read; the errors of others."""
         found = await self._cluster.offsets.list_groups_offsets(asked) if asked else {}
         committed = {group: each for group, each in found.items() if isinstance(each, dict)}
         known = await self._cluster.snapshot()
@@ -128,6 +140,7 @@ class LagCollector:
             if number % RECORDED_AT_ONCE == RECORDED_AT_ONCE - 1:
                 await asyncio.sleep(0)  # pages are not kept waiting for all of them
         self.looked_ms = now_ms
+        return {f"group '{k}'": e for k, e in found.items() if isinstance(e, KafkaError)}
 
     def rebalances(self, group: str, since_ms: int) -> list[Rebalance]:
         """The rebalances of a group that were seen since a moment."""
@@ -145,7 +158,11 @@ class LagCollector:
         return self._former.get((group, partition)) == offset
 
     async def _list(self) -> None:
-        self._listed = {each.group_id: each for each in await self._cluster.groups.list_groups([])}
+        self._keep(await self._cluster.groups.list_groups([]))
+
+    def _keep(self, listed: Iterable[GroupListing]) -> None:
+        """These are the groups; others are forgotten."""
+        self._listed = {each.group_id: each for each in listed}
         self._listed_ms = self._cluster.runtime.clock.monotonic_ms()
         self.groups = {name: each for name, each in self.groups.items() if name in self._listed}
         self._former = {key: at for key, at in self._former.items() if key[0] in self._listed}

@@ -12,6 +12,7 @@ from ottla.console.lag_causes import Cause, Observations, explain
 from ottla.console.lag_collector import GroupLag, LagCollector
 from ottla.console.lag_evidence import seconds_waited, with_evidence
 from ottla.console.membership_log import MembershipLog
+from ottla.errors import KafkaError
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
 from ottla.structs import NamedTuple, TopicPartition
 
@@ -25,6 +26,13 @@ class Explanation(NamedTuple):
     causes: list[Cause]
 
 
+class AllLags(NamedTuple):
+    """The lag of groups, and the errors of the brokers and groups that it is not known of."""
+
+    groups: list[GroupLag]
+    unknown: Mapping[str, KafkaError]
+
+
 class LagReader(ClosedOnExit):
     """Reads the lag of groups; it joins none of them, and creates nothing."""
 
@@ -34,10 +42,9 @@ class LagReader(ClosedOnExit):
         self._io = IoThread("lag")
         self._cluster = self._io.begin_with(self._connect())
 
-    def groups(self) -> list[GroupLag]:
+    def groups(self) -> AllLags:
         """All groups that have committed offsets, those with most lag first."""
-        found = self._io.run(self._groups(), LIMIT_MS + MARGIN_MS)
-        return sorted(found, key=lambda each: (-each.total, each.group))
+        return self._io.run(self._groups(), LIMIT_MS + MARGIN_MS)
 
     def group_ids(self) -> list[str]:
         """The ids of all groups."""
@@ -69,10 +76,11 @@ class LagReader(ClosedOnExit):
     async def _connect(self) -> ConsoleCluster:
         return ConsoleCluster(self._io.runtime, self._settings)
 
-    async def _groups(self) -> list[GroupLag]:
+    async def _groups(self) -> AllLags:
         collector = LagCollector(self._cluster)
-        await collector.look_at_all()
-        return list(collector.groups.values())
+        unknown = await collector.look_at_all()
+        found = sorted(collector.groups.values(), key=lambda each: (-each.total, each.group))
+        return AllLags(found, unknown)
 
     async def _look(self, group_id: str) -> GroupLook:
         await self._cluster.changed()

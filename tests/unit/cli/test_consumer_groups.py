@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.clients.admin.admin_client import checked
 from ottla.errors import ErrorCode, KafkaError
 
 
@@ -16,6 +17,34 @@ def cluster(admin):
 def test_list_prints_ids_in_order(tool, cluster):
     """An id per line."""
     assert tool("consumer-groups", "--list").lines == ["a", "b"]
+
+
+@pytest.mark.parametrize("words", [("--list",), ("--describe", "--all-groups", "--state")])
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_groups_of_brokers_that_answer_are_shown_beside_one_that_hangs(
+    tool, cluster, words, format
+):
+    """All of them were missing, after a minute; the other broker is named."""
+    answers = {0: cluster.list_groups(), 1: KafkaError(ErrorCode.REQUEST_TIMED_OUT, "it hangs")}
+    cluster.list_groups = lambda *_: checked(answers)
+
+    outcome = tool("consumer-groups", *words, "--format", format)
+
+    assert outcome.status == 1
+    assert "Error: no groups of broker 1: REQUEST_TIMED_OUT: it hangs\n" in outcome.err
+    assert "a" in outcome.out
+    assert "b" in outcome.out
+
+
+def test_error_of_every_broker_is_that_of_the_command(tool, cluster):
+    """There is nothing to list beside it."""
+    answers = dict.fromkeys((0, 1), KafkaError(ErrorCode.REQUEST_TIMED_OUT, "they hang"))
+    cluster.list_groups = lambda *_: checked(answers)
+
+    outcome = tool("consumer-groups", "--list")
+
+    assert (outcome.status, outcome.out) == (1, "")
+    assert "they hang" in outcome.err
 
 
 def test_list_with_state_is_a_table(tool, cluster):

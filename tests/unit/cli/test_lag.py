@@ -9,6 +9,9 @@ from command_here import run_here
 
 from ottla import Admin, NewTopic, Producer, TopicPartition
 from ottla.cli import lag
+from ottla.clients.admin.admin_client import checked
+from ottla.clients.admin.groups import GroupAdmin
+from ottla.clients.admin.offsets import OffsetAdmin
 from ottla.console.console_cluster import ConsoleCluster
 from ottla.errors import ErrorCode, KafkaError
 from ottla.testing import InProcessBroker
@@ -121,6 +124,31 @@ def test_list_has_no_lag_where_none_is_known(run):
 
     assert [row["lag"] for row in json.loads(found.stdout)] == [None, None]
     assert "billing: lag 0 records, and that of 2 partitions is not known" in found.stderr
+
+
+@pytest.mark.parametrize("format", ["table", "json"])
+def test_groups_of_brokers_that_answer_are_listed_beside_one_that_hangs(run, monkeypatch, format):
+    """All of them were missing; the other broker is named, and a group whose offsets are not."""
+    listing = GroupAdmin.list_groups
+    hangs = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "it hangs")
+    fetching = OffsetAdmin.list_groups_offsets
+
+    async def without_one(admin, *wanted):
+        return checked({0: await listing(admin, *wanted), 1: hangs})
+
+    async def without_done(admin, groups):
+        return await fetching(admin, groups) | {"done": hangs}
+
+    monkeypatch.setattr(GroupAdmin, "list_groups", without_one)
+    monkeypatch.setattr(OffsetAdmin, "list_groups_offsets", without_done)
+    outcome = run("--format", format)
+
+    assert outcome.returncode == 1
+    assert outcome.stderr.splitlines() == [
+        "Error: no lag of broker 1: REQUEST_TIMED_OUT: it hangs",
+        "Error: no lag of group 'done': REQUEST_TIMED_OUT: it hangs",
+    ]
+    assert "billing" in outcome.stdout
 
 
 def test_causes_are_json_with_their_numbers(run):

@@ -7,6 +7,7 @@ import pytest
 from fake_consumer import FakeConsumer
 
 from ottla.cli.terminal import Terminal
+from ottla.clients.admin.admin_client import checked
 from ottla.clients.admin.descriptions import ConfigEntry, NewTopic, TopicPartitionInfo
 from ottla.clients.admin.log_dirs import LogDirDescription, ReplicaInfo
 from ottla.errors import ErrorCode, KafkaError
@@ -343,6 +344,32 @@ def test_topics_can_be_described_with_what_is_in_them(tool, admin, monkeypatch):
         "in_per_s": 1.25,
     }
     assert orders["partition_list"][1]["leader"] is None
+
+
+def test_contents_are_shown_beside_a_broker_that_hangs(tool, admin):
+    """What it leads is left open, its groups are missing, and it is named."""
+    hangs = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "it hangs")
+    infos = [TopicPartitionInfo(number, number, 0, (0, 1), (0, 1)) for number in (0, 1)]
+    zero, one = (TopicPartition("orders", number) for number in (0, 1))
+    admin.add_topic("orders", *infos)
+    admin.add_log(zero, 5, 105)
+    admin.log_dirs = {0: {"/data": LogDirDescription(ErrorCode.NONE, {})}, 1: hangs}
+    admin.failures[one] = hangs
+    admin.add_group("slow")
+    admin.committed["slow"] = {zero: 65, one: 5}
+    lists = {0: admin.list_groups(), 1: hangs}
+    admin.list_groups = lambda: checked(lists)
+
+    outcome = tool("topics", "--describe", "--format", "json")
+
+    (orders,) = json.loads(outcome.out)
+    assert outcome.status == 1
+    assert outcome.err == (
+        "Error: nothing is known of what broker 1 leads: REQUEST_TIMED_OUT: it hangs\n"
+        "Error: no groups of broker 1: REQUEST_TIMED_OUT: it hangs\n"
+    )
+    assert [each["end_offset"] for each in orders["partition_list"]] == [105, None]
+    assert orders["group_list"] == [{"group": "slow", "lag": 40}]
 
 
 def test_topics_can_be_listed_as_json(tool, cluster):

@@ -7,6 +7,7 @@ import json
 import pytest
 from transaction_cluster import TransactionCluster
 
+from ottla.clients.admin.admin_client import checked
 from ottla.clients.admin.descriptions import TopicDescription, TopicPartitionInfo
 from ottla.clients.admin.transactions import HangingTransaction
 from ottla.errors import ErrorCode, KafkaError
@@ -180,7 +181,51 @@ def test_transactions_can_be_listed_as_json(transactions, cluster):
     ]
 
 
+HANGS = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "it hangs")
+
+
+def test_transactions_of_brokers_that_answer_are_listed_beside_one_that_hangs(
+    transactions, cluster
+):
+    """All of them were missing, after a minute; the other broker is named."""
+    cluster.add_id("till-1", 7)
+    lists = {0: cluster.list_transactions(), 1: HANGS}
+    cluster.list_transactions = lambda **_: checked(lists)
+
+    outcome = transactions("list")
+
+    assert outcome.status == 1
+    assert outcome.err == "Error: no transactions of broker 1: REQUEST_TIMED_OUT: it hangs\n"
+    assert outcome.lines[1].split()[0] == "till-1"
+
+
 # `ottla transactions find-hanging`.
+
+
+@pytest.mark.parametrize("is_led", [True, False])
+def test_partition_that_cannot_be_searched_hides_no_other(transactions, cluster, is_led):
+    """Without a leader it is named at once: a minute went by before that said so."""
+    for partition in (T0, T1):
+        cluster.add_producer(partition, 1, 10, minutes=16)
+    infos = [
+        TopicPartitionInfo(number, leader, 0, (0,), (0,))
+        for number, leader in ((0, 0), (1, 0 if is_led else -1))
+    ]
+    cluster.describe_topics = lambda names: {"t": TopicDescription("t", partitions=infos)}
+    describe = cluster.describe_producers
+    cluster.describe_producers = lambda asked, broker: checked(
+        {each: HANGS if each == T1 else describe([each])[each] for each in asked}
+    )
+
+    outcome = transactions("find-hanging", "--topic", "t")
+
+    assert outcome.status == 1
+    assert [row[0] for row in found(outcome)] == ["t-0"]
+    assert outcome.err == (
+        "Error: partition t-1 is not searched: REQUEST_TIMED_OUT: it hangs\n"
+        if is_led
+        else "Error: partition t-1 does not have a leader. It is skipped.\n"
+    )
 
 
 def found(outcome):

@@ -284,7 +284,10 @@ class AdminCalls:
     async def list_groups(
         self, states: Iterable[str] = (), types: Iterable[str] = ()
     ) -> list[GroupListing]:
-        """The groups of all brokers, by id; only those with the named `states` and `types`."""
+        """The groups of all brokers, by id; only those with the named `states` and `types`.
+
+        Where a broker does not answer, the error's `results` has the list of each that does.
+        """
         return await self._groups.list_groups(list(states), list(types))
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
@@ -344,7 +347,10 @@ class AdminCalls:
         longer_than_ms: int | None = None,
         id_pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """The transactional ids of all brokers; with filters, those that pass every filter."""
+        """The transactional ids of all brokers; with filters, those that pass every filter.
+
+        Where a broker does not answer, the error's `results` has the list of each that does.
+        """
         wanted = TransactionFilter(list(states), list(producer_ids), longer_than_ms, id_pattern)
         return await self._transactions.list_transactions(wanted)
 

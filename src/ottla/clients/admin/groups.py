@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
-from ottla.clients.admin.admin_client import AdminClient
+from ottla.clients.admin.admin_client import AdminClient, checked
 from ottla.clients.admin.descriptions import GroupDescription, GroupListing, MemberDescription
 from ottla.clients.answers import only
 from ottla.clients.network_client import response_error
@@ -55,13 +55,11 @@ class GroupAdmin:
 
         brokers = await self._admin.brokers(self._admin.deadline())
         results = await self._admin.for_each(brokers, attempt)
-        groups: dict[str, GroupListing] = {}
         for broker, listed in results.items():
-            if isinstance(listed, KafkaError):
-                raise listed
-            groups.update((group.group_id, group) for group in listed)
-            self._admin.note_coordinator(broker, [group.group_id for group in listed])
-        return sorted(groups.values())
+            if not isinstance(listed, KafkaError):
+                self._admin.note_coordinator(broker, [group.group_id for group in listed])
+        every = (group for listed in checked(results).values() for group in listed)
+        return sorted({group.group_id: group for group in every}.values())
 
     async def describe_groups(
         self, group_ids: Sequence[str]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from typing import cast
 
-from ottla.clients.admin.admin_client import AdminClient
+from ottla.clients.admin.admin_client import AdminClient, checked
 from ottla.clients.admin.descriptions import TransactionFilter
 from ottla.clients.network_client import response_error
 from ottla.errors import KafkaError
@@ -108,14 +108,12 @@ class TransactionAdmin:
             return dict(zip(pending, answers, strict=True))
 
         brokers = await self._admin.brokers(self._admin.deadline())
-        listings: list[TransactionListing] = []
-        for broker, listed in (await self._admin.for_each(brokers, attempt)).items():
-            if isinstance(listed, KafkaError):
-                raise listed
-            ids = [each.transactional_id for each in listed]
-            self._admin.note_coordinator(broker, ids, KEY_TYPE_TRANSACTION)
-            listings += listed
-        return sorted(listings)
+        results = await self._admin.for_each(brokers, attempt)
+        for broker, listed in results.items():
+            if not isinstance(listed, KafkaError):
+                ids = [each.transactional_id for each in listed]
+                self._admin.note_coordinator(broker, ids, KEY_TYPE_TRANSACTION)
+        return sorted(each for listed in checked(results).values() for each in listed)
 
     async def _list(
         self, broker: int, wanted: TransactionFilter

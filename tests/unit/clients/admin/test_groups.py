@@ -477,14 +477,17 @@ def test_groups_are_listed_by_all_brokers(virtual_admin, cluster):
 
 
 def test_list_without_a_broker_is_an_error(virtual_admin, cluster):
-    """Part of the groups would be missing."""
-    for broker in cluster.brokers.values():
-        broker.on(ListGroupsRequest, ListGroupsResponse())
+    """Part of the groups would be missing; the error has those of the other brokers."""
+    for node_id, broker in cluster.brokers.items():
+        group = ListedGroup(group_id=f"g{node_id}", protocol_type="consumer")
+        broker.on(ListGroupsRequest, ListGroupsResponse(groups=[group]))
     cluster[1].on(ListGroupsRequest, ListGroupsResponse(error_code=DENIED))
     with pytest.raises(KafkaError, match="groups of broker 1") as caught:
         virtual_admin.list_groups()
 
     assert caught.value.error is DENIED
+    assert [each.group_id for each in caught.value.results[2]] == ["g2"]
+    assert caught.value.results.keys() == {0, 1, 2}
 
 
 MEMBER = MemberDescription("m", "i", "c", "/10.0.0.1", [FIRST], 4, [FIRST, SECOND])

@@ -233,11 +233,13 @@ def test_transactions_are_listed_by_all_brokers(virtual_admin, cluster, filters,
 
 
 def test_list_without_a_broker_is_an_error(virtual_admin, cluster):
-    """Part of the transactional ids would be missing."""
+    """Part of the transactional ids would be missing; the error has those of other brokers."""
     for broker in cluster.brokers.values():
-        broker.on(ListTransactionsRequest, ListTransactionsResponse())
+        row = ListTransactionsTransactionState(transactional_id="x", producer_id=7)
+        broker.on(ListTransactionsRequest, ListTransactionsResponse(transaction_states=[row]))
     cluster[1].on(ListTransactionsRequest, ListTransactionsResponse(error_code=DENIED))
     with pytest.raises(KafkaError, match="transactions of broker 1") as caught:
         virtual_admin.list_transactions()
 
+    assert [each.transactional_id for each in caught.value.results[2]] == ["x"]
     assert caught.value.error is DENIED
