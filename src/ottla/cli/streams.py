@@ -67,10 +67,10 @@ class StreamsCommand(Command):
                 reset = Reset.plan(
                     admin, arguments.application_id, Path(arguments.state_dir), intermediate
                 )
+                if not arguments.dry_run:
+                    reset.carry_out(admin)
             except ValueError as error:
                 raise CommandError(str(error)) from None
-            if not arguments.dry_run:
-                reset.carry_out(admin)
         _show(reset, "would delete" if arguments.dry_run else "deleted", terminal)
         return 0
 

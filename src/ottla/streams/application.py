@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary, finalize
 
 from ottla.clients.admin.admin import Admin
 from ottla.clients.admin.descriptions import NewTopic
@@ -29,15 +30,19 @@ from ottla.spark.exactly_once import into_topics
 from ottla.spark.sink_options import SinkOptions
 from ottla.streams.builder import Sink, StreamsBuilder
 from ottla.streams.instance import StreamsInstance
-from ottla.streams.naming import STATE_DIR, changelog_topic
+from ottla.streams.naming import STATE_DIR, changelog_topic, lock_folder
 from ottla.streams.records import written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from ottla.runtime.local_disk import LocalDiskLock
+
 EXACTLY_ONCE = "exactly_once_v2"
 AT_LEAST_ONCE = "at_least_once"
 POLL_S = 1
+STARTED: WeakValueDictionary[Path, Streams] = WeakValueDictionary()
+"""The applications that were started in this process last, by their folders."""
 
 
 @dataclass
@@ -81,6 +86,7 @@ class Streams(StreamsBuilder):
         self._start = Start.parse(self.offset_reset)
         self._queries: list[PatientQuery] = []
         self._instance: StreamsInstance | None = None
+        self._lock: LocalDiskLock | None = None
         self._session: SparkSession | None = None
 
     @property
@@ -112,20 +118,46 @@ class Streams(StreamsBuilder):
 
     def run_once(self) -> None:
         """Process the records in the topics now, stage after stage; returns when all is written."""
-        self._prepare()
-        for stage in self._stages():
-            self._queries = []
-            for sink in stage:
-                self._queries.append(self._begun(sink, {"availableNow": True}))
-            try:
-                self.await_termination()
-            finally:
-                self.stop()
+        self._hold_folder()
+        try:
+            self._prepare()
+            for stage in self._stages():
+                self._queries = []
+                for sink in stage:
+                    self._queries.append(self._begun(sink, {"availableNow": True}))
+                try:
+                    self.await_termination()
+                finally:
+                    self._stop_queries()
+        finally:
+            self.stop()
 
     def start(self) -> None:
         """Start the queries, and return."""
         if self._is_active():
             raise ValueError(f"{self.application_id} is running")
+        self._hold_folder()
+        STARTED[self.folder] = self
+        try:
+            self._begin()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _hold_folder(self) -> None:
+        """Keep other instances out of the folder until `stop`.
+
+        One of this process whose queries have ended holds it no longer, though nobody stopped it.
+        """
+        before = STARTED.get(self.folder)
+        if before is not None and not before._is_active():
+            before.stop()
+        if self._lock is None:
+            self._lock = lock_folder(self.folder)
+            if self._lock is not None:
+                finalize(self, self._lock.release)
+
+    def _begin(self) -> None:
         self._prepare()
         self._queries = []
         if self.changelog:
@@ -133,12 +165,8 @@ class Streams(StreamsBuilder):
             self._instance = self._member()
             self._instance.start()
             return
-        try:
-            for sink in self.sinks:
-                self._queries.append(self._begun(sink, self._trigger()))
-        except BaseException:
-            self.stop()
-            raise
+        for sink in self.sinks:
+            self._queries.append(self._begun(sink, self._trigger()))
 
     def await_termination(self, timeout_s: int | None = None) -> bool:
         """Wait until all queries have ended, or one has failed: it raises, and others continue.
@@ -162,9 +190,17 @@ class Streams(StreamsBuilder):
     def stop(self) -> None:
         """End the queries between two micro-batches. Stopping twice does nothing."""
         instance, self._instance = self._instance, None
-        if instance is not None:
-            instance.stop()
-            self._session = None
+        try:
+            if instance is not None:
+                instance.stop()
+                self._session = None
+            self._stop_queries()
+        finally:
+            lock, self._lock = self._lock, None
+            if lock is not None:
+                lock.release()
+
+    def _stop_queries(self) -> None:
         for query in self._queries:
             query.stop()
 

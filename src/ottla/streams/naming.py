@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterable
+from pathlib import Path
+
+from ottla.runtime.local_disk import LocalDiskLock
 
 STATE_DIR = "streams-state"
+LOCK_FILE = ".lock"
+HELD = (errno.EAGAIN, errno.EWOULDBLOCK)
 REPARTITION = "repartition"
 CHANGELOG = "changelog"
 QUERY_ID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.\d+)?"
@@ -18,6 +24,25 @@ def check_application_id(application_id: str) -> None:
             f"application id '{application_id}': may have letters, digits, '.', '_' and '-', and "
             "does not begin with '.'"
         )
+
+
+def lock_folder(folder: Path) -> LocalDiskLock | None:
+    """Hold an application's folder until the release; None on a file system without locks.
+
+    ValueError where an instance runs in it: each would replace the files of the other.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return LocalDiskLock(str(folder / LOCK_FILE))
+    except OSError as error:
+        if error.errno in HELD:
+            raise ValueError(
+                f"an instance of {folder.name} runs in {folder}: another one needs a state_dir of "
+                "its own"
+            ) from None
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        return None
 
 
 def internal_topic(application_id: str, name: str) -> str:

@@ -18,6 +18,7 @@ from ottla.streams.naming import (
     check_application_id,
     is_group_of,
     is_internal,
+    lock_folder,
 )
 from ottla.structs import TopicPartition
 
@@ -66,15 +67,23 @@ class Reset:
         )
 
     def carry_out(self, admin: Admin) -> None:
-        """Delete all of it; the folder last, so that a failed reset can be repeated."""
-        if self.groups:
-            admin.delete_groups(self.groups)  # before topics: deleting those may delete groups
-        if self.topics:
-            admin.delete_topics(self.topics)
-        if self.emptied_topics:
-            admin.delete_records(_ends(admin, self.emptied_topics))
-        if self.folder is not None:
-            shutil.rmtree(self.folder)
+        """Delete all of it; the folder last, so that a failed reset can be repeated.
+
+        ValueError, before anything is deleted, where an instance runs in the folder.
+        """
+        lock = None if self.folder is None else lock_folder(self.folder)
+        try:
+            if self.groups:
+                admin.delete_groups(self.groups)  # before topics: deleting those may delete groups
+            if self.topics:
+                admin.delete_topics(self.topics)
+            if self.emptied_topics:
+                admin.delete_records(_ends(admin, self.emptied_topics))
+            if self.folder is not None:
+                shutil.rmtree(self.folder)
+        finally:
+            if lock is not None:
+                lock.release()
 
 
 def _ends(admin: Admin, topics: Sequence[str]) -> dict[TopicPartition, int]:
