@@ -81,6 +81,14 @@ class RecordFailure(NamedTuple):
             return record is not None and self.error.error not in OF_PRODUCER
         return record is not None
 
+    @property
+    def is_of_place(self) -> bool:
+        """Whether the partition that was chosen for a record is gone: it would go to another."""
+        stage, _, record = self.operation
+        is_gone = getattr(self.error, "error", None) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        chosen = getattr(record, "partition", None) is None
+        return is_gone and chosen and stage is Stage.KAFKA_PRODUCE
+
 
 Report = Callable[[RecordFailure], "Future[Any] | None"]
 
@@ -167,7 +175,7 @@ class Tolerance:
         return not self._wait(delay_ms / 1000)
 
     def _is_tolerated(self, failure: RecordFailure) -> bool:
-        if self._config.errors_tolerance != "all":
+        if self._config.errors_tolerance != "all" or failure.is_of_place:
             return False
         return failure.is_of_record or may_succeed_later(failure.error)
 
@@ -180,7 +188,7 @@ def _sentence(failure: RecordFailure) -> str:
     if record is not None:
         text += f" for {place_of(record)}"
     text += f": {text_of(failure.error)}"
-    if failure.is_of_record:
+    if failure.is_of_record and not failure.is_of_place:
         text += "; errors.tolerance=all leaves such records out"
     return text
 

@@ -234,3 +234,15 @@ def test_log_says_which_record_only_if_it_may(caplog):
     assert "Executing stage 'TASK_PUT' with class 'Sink'" in first
     assert "offset=5" not in first
     assert "offset=5" in second
+
+
+@pytest.mark.parametrize(("partition", "is_left_out"), [(None, False), (7, True)])
+def test_record_whose_partition_is_gone_is_left_out_only_if_it_names_it(partition, is_left_out):
+    """Another partition is chosen for any other record, once it is sent again."""
+    world = World(errors_tolerance="all")
+    record = SourceRecord(topic="t", partition=partition)
+    error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no partition t-7")
+    failure = RecordFailure(Operation(Stage.KAFKA_PRODUCE, "Producer", record), error, 1)
+
+    with nullcontext() if is_left_out else pytest.raises(ToleranceExceededError):
+        world.tolerance.report(failure)

@@ -312,6 +312,15 @@ class RecordAccumulator:
                     del self._active[queue]
         return expired
 
+    def take_all(self, queue: PartitionQueue) -> list[ProducerBatch]:
+        """Remove and return the batches of a queue."""
+        with self._lock:
+            taken = list(queue.batches)
+            queue.batches.clear()
+            queue.open = None
+            self._active.pop(queue, None)
+        return taken
+
     def oldest_ms(self) -> int | None:
         """When the oldest queued batch was created; None if nothing is queued."""
         with self._lock:

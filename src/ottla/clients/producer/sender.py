@@ -34,15 +34,17 @@ from ottla.protocol.produce import (
 )
 from ottla.protocol.transactions import InitProducerIdRequest, InitProducerIdResponse
 from ottla.record.compression import CompressionType
-from ottla.runtime import Timer
+from ottla.runtime import Clock, Timer
 from ottla.runtime.scheduler import pause, within
 from ottla.runtime.timing import NEVER_MS, Deadline
-from ottla.structs import NO_UUID, Value
+from ottla.structs import NO_UUID, TopicPartition, Value
 
 logger = logging.getLogger(__name__)
 
 
 NEVER_FULL: Final = 1 << 62
+GONE_MS: Final = 60_000
+"""Brokers that have not heard of new partitions yet have done so by then."""
 
 UNCERTAIN = frozenset(
     {
@@ -71,6 +73,56 @@ def by_partition(
         for topic in response.responses
         for partition in topic.partition_responses
     }
+
+
+def too_late(
+    batch: ProducerBatch, limit_ms: int, metadata: Metadata, client: NetworkClient
+) -> KafkaTimeoutError:
+    """The error of a batch that was not delivered in time, with what kept it."""
+    leader = metadata.cluster.leader(batch.topic_partition)
+    state = f"after {batch.attempts} attempts" if batch.attempts else f"leader {leader}"
+    last = batch.last_error
+    if last is not None:
+        reason = last.message.removeprefix(f"{batch} was refused: ")
+        state += f"; the last error was {last.error.name}: {reason}"
+    elif leader in metadata.cluster.nodes:
+        state += client.why_not_ready(leader)
+    error = KafkaTimeoutError(
+        f"{batch} was not delivered within delivery.timeout.ms={limit_ms} ({state})"
+    )
+    error.__cause__ = last
+    return error
+
+
+class GonePartitions:
+    """Partitions that their topics have no longer, as these were made again with fewer.
+
+    A delivery.timeout.ms without end would wait for them without end.
+    """
+
+    def __init__(self, metadata: Metadata, clock: Clock) -> None:
+        self._metadata = metadata
+        self._clock = clock
+        self._since_ms: dict[TopicPartition, int] = {}
+
+    def forget(self, partition: TopicPartition) -> None:
+        """It is there."""
+        if self._since_ms:
+            self._since_ms.pop(partition, None)
+
+    def error_of(self, partition: TopicPartition) -> KafkaError | None:
+        """The error for records of a partition that metadata have lacked for a while."""
+        topic = self._metadata.cluster.topics.get(partition.topic)
+        if topic is None or not topic.partitions or partition.partition in topic.partitions:
+            self.forget(partition)
+            return None
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._since_ms.setdefault(partition, now_ms) < GONE_MS:
+            return None
+        self.forget(partition)
+        count = len(topic.partitions)
+        text = f"there is no partition {partition}: the topic has {count} partitions"
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
 
 
 class Sender:
@@ -106,6 +158,7 @@ class Sender:
         self._initialising = False
         self._in_flight: dict[int, int] = {}
         self._unanswered: set[int] = set()  # brokers that got some without answers
+        self._gone = GonePartitions(metadata, self._runtime.clock)
         self._outdated: Cluster | None = None  # the metadata by which one of them has hung up
         self._waiting: list[asyncio.Future[None]] = []
         self._backoff = retry_backoff(config, self._runtime)
@@ -222,20 +275,7 @@ class Sender:
             self._fail(batch, self._too_late(batch))
 
     def _too_late(self, batch: ProducerBatch) -> KafkaTimeoutError:
-        leader = self._metadata.cluster.leader(batch.topic_partition)
-        state = f"after {batch.attempts} attempts" if batch.attempts else f"leader {leader}"
-        last = batch.last_error
-        if last is not None:
-            reason = last.message.removeprefix(f"{batch} was refused: ")
-            state += f"; the last error was {last.error.name}: {reason}"
-        elif leader in self._metadata.cluster.nodes:
-            state += self._client.why_not_ready(leader)
-        error = KafkaTimeoutError(
-            f"{batch} was not delivered within delivery.timeout.ms="
-            f"{self._config.delivery_timeout_ms} ({state})"
-        )
-        error.__cause__ = last
-        return error
+        return too_late(batch, self._config.delivery_timeout_ms, self._metadata, self._client)
 
     def _by_leader(self, queues: Sequence[PartitionQueue]) -> dict[int, list[PartitionQueue]]:
         cluster = self._metadata.cluster
@@ -244,9 +284,17 @@ class Sender:
             leader = cluster.leader(queue.topic_partition)
             if leader in cluster.nodes:
                 by_leader.setdefault(leader, []).append(queue)
+                self._gone.forget(queue.topic_partition)
             else:
                 self._metadata.request_update()
+                self._give_up_if_gone(queue)
         return by_leader
+
+    def _give_up_if_gone(self, queue: PartitionQueue) -> None:
+        error = self._gone.error_of(queue.topic_partition)
+        if error is not None:
+            for batch in self._accumulator.take_all(queue):
+                self._fail(batch, error)
 
     def _send_ready(self, node_id: int, queues: list[PartitionQueue]) -> None:
         if self._outdated is self._metadata.cluster:

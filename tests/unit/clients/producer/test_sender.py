@@ -288,6 +288,39 @@ def test_batch_expires_without_a_broker(runtime, cluster):
     assert isinstance(future.exception(0), KafkaTimeoutError)
 
 
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_partition_that_a_topic_has_no_longer_is_not_waited_for(runtime, cluster, comes_back):
+    """It was made again with fewer: without a limit for the delivery its records waited for good.
+
+    Brokers may have heard late of partitions that were added, and so a minute goes by.
+    """
+    cluster.topics["pages"] = 2
+    world = ProducerWorld(runtime, cluster, delivery_timeout_ms=2**31 - 1)
+    cluster.topics["pages"] = 1
+    world.run(400_000)  # metadata are asked for anew
+    first, other = world.send("a", partition=1), world.send("b")
+    world.run(50_000)
+    assert not first.done()
+    assert other.result(0).offset == 0
+    cluster.topics["pages"] = 1 + comes_back
+    world.run(20_000)
+
+    if comes_back:
+        assert first.exception(0) is None
+        cluster.topics["pages"] = 1
+        world.run(400_000)
+        second = world.send("c", partition=1)
+        world.run(50_000)
+        assert not second.done()
+    else:
+        with pytest.raises(
+            KafkaError, match="no partition pages-1: the topic has 1 part"
+        ) as caught:
+            first.result(0)
+        assert caught.value.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert world.core.accumulator.unfinished_count == 0
+
+
 def test_retries_are_bounded(runtime, cluster):
     """retries=1 is one more attempt."""
     world = ProducerWorld(runtime, cluster, enable_idempotence=False, retries=1)
