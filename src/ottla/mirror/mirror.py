@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
@@ -30,7 +30,7 @@ from ottla.mirror.flow_group import KEEPER, FlowGroup, work_of
 from ottla.mirror.source_task import Assigned, Gap, SourceTask
 from ottla.mirror.topic_sync import MirroredTopics, TopicSync, refused_topics
 from ottla.runtime.clock import Clock
-from ottla.runtime.io_thread import Condition, Event, IoThread, Lock
+from ottla.runtime.io_thread import Condition, Event, IoThread, Lock, run_in_thread
 from ottla.structs import TopicPartition
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ SYNC_MS: Final = 5_000
 BACKOFF_MS: Final = 500
 LONGEST_BACKOFF_MS: Final = 30_000
 CLOSE_S: Final = 10.0
+END_S: Final = 25.0
+"""How long a mirror takes to end: supervisors kill what takes 30 s."""
 
 
 class Mirror(ClosedOnExit):
@@ -58,7 +60,6 @@ class Mirror(ClosedOnExit):
         self.plan = plan
         self._is_over = Event()
         self.runners = [FlowRunner(flow, plan, Beans(clock), self._is_over) for flow in plan.flows]
-        self._threads: ThreadPoolExecutor | None = None
         self._running: list[Future[None]] = []
 
     def start(self) -> None:
@@ -66,9 +67,11 @@ class Mirror(ClosedOnExit):
         check_plan(self.plan)
         if self.plan.metrics_listener is not None:
             self.metrics = MirrorMetrics(self.plan.metrics_listener, self.runners)
-        loops = [loop for runner in self.runners for loop in runner.loops()]
-        self._threads = ThreadPoolExecutor(max(1, len(loops)), thread_name_prefix="ottla-mirror")
-        self._running = [self._threads.submit(loop) for loop in loops]
+        self._running = [
+            run_in_thread(loop, f"ottla-mirror-{runner.flow.name}")
+            for runner in self.runners
+            for loop in runner.loops()
+        ]
 
     def statuses(self) -> list[FlowStatus]:
         """Where the flows that copy stand."""
@@ -89,10 +92,15 @@ class Mirror(ClosedOnExit):
                 future.result()
 
     def close(self) -> None:
-        """Have all flows write how far they are, and end. Closing twice does nothing."""
+        """Have all flows write how far they are, and end. Closing twice does nothing.
+
+        A loop that waits for a cluster which hangs is left behind: it ends with its call, or with
+        the process, and what it has not written is copied again.
+        """
         self._is_over.set()
-        if self._threads is not None:
-            self._threads.shutdown(wait=True)
+        _, hung = wait(self._running, END_S)
+        if hung:
+            logger.warning("%d loops still wait for a cluster, and are left", len(hung))
         if self.metrics is not None:
             self.metrics.close()
             self.metrics = None

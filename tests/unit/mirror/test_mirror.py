@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
+import socket
 import urllib.request
+from concurrent.futures import wait
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from mirrors import mirroring, plan_of, values
@@ -16,6 +19,7 @@ from ottla.clients.admin.descriptions import ConfigResource
 from ottla.clients.consumer.position_validator import LogTruncationError
 from ottla.clients.mirror_records import Checkpoint, Heartbeat, OffsetSync
 from ottla.errors import ConfigError
+from ottla.mirror import mirror as mirror_module
 from ottla.mirror import source_task
 from ottla.mirror.copied_offsets import CopiedTo, key_of
 from ottla.mirror.mirror import Mirror
@@ -386,6 +390,28 @@ def test_topics_that_are_left_out_for_their_names_are_told_once(two, produce, ca
     told = [each.getMessage() for each in caplog.records if "left out" in each.getMessage()]
     start = "a->b: left out, as their names say that they came by this way"
     assert told == [f"{start}: a.own", f"{start}: b.own"]
+
+
+def test_mirror_ends_though_its_clusters_hang(monkeypatch):
+    """It took as long as its calls: up to a minute, after which supervisors have killed it."""
+    monkeypatch.setattr(mirror_module, "END_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as a, socket.create_server(("127.0.0.1", 0)) as b:
+        hung = {
+            alias: SimpleNamespace(bootstrap_servers=f"127.0.0.1:{each.getsockname()[1]}")
+            for alias, each in (("a", a), ("b", b))
+        }
+        limits = {"request_timeout_ms": "5000", "default_api_timeout_ms": "5000"}
+        mirror = Mirror(plan_of(hung, **limits), SystemClock())
+        mirror.start()
+        come = [each.accept()[0] for each in (a, b)]
+        mirror.close()
+        left = [each for each in mirror._running if not each.done()]
+        ended = wait(mirror._running, 30)
+        for each in come:
+            each.close()
+
+    assert left
+    assert not ended.not_done
 
 
 def test_mirror_without_flows_is_refused(two):
