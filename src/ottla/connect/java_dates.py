@@ -168,14 +168,17 @@ def _moment(found: dict[str, str], pattern: str) -> datetime:
         raise ValueError("be a day that its month has") from None
     if "D" in values and "M" not in values:
         day = first + timedelta(days=values["D"] - 1)
-    moment = day + timedelta(
+    zone: int = next((values[letter] for letter in _ZONES if letter in values), 0)
+    since = timedelta(
         hours=hour,
-        minutes=values.get("m", 0),
+        minutes=values.get("m", 0) - zone,
         seconds=values.get("s", 0),
         milliseconds=values.get("S", 0),
     )
-    zone: int = next((values[letter] for letter in _ZONES if letter in values), 0)
-    return moment - timedelta(minutes=zone)
+    try:
+        return day + since
+    except OverflowError:
+        raise ValueError("be in the years 1 to 9999 in UTC") from None
 
 
 def _value(letter: str, text: str, pattern: str) -> int:
@@ -188,7 +191,10 @@ def _value(letter: str, text: str, pattern: str) -> int:
         return 0  # the date says it
     if not text.isdigit():
         return next(
-            number for number, name in enumerate(MONTHS, 1) if name[:3].lower() == text[:3].lower()
+            # In all spellings that `re` takes for the same: it knows a long s.
+            number
+            for number, name in enumerate(MONTHS, 1)
+            if name[:3].casefold() == text[:3].casefold()
         )
     part, number = _NUMBERS[letter], int(text)
     if letter == "y" and len(text) == 2 and "yyy" not in pattern:

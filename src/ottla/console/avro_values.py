@@ -51,7 +51,7 @@ class AvroSchema:
         self._used: set[str] = set()
         try:
             self._read = self._of(json.loads(text), "")
-        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             raise ValueError(f"this is no schema of Avro: {error!r}") from None
         if missing := self._used - self._named.keys():
             raise ValueError(f"the schema has no type {min(missing)}")

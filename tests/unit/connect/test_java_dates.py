@@ -43,6 +43,7 @@ def test_dates_are_written_as_java_writes_them(pattern, text):
         ("yy", "68", datetime(2068, 1, 1)),
         ("yy", "69", datetime(1969, 1, 1)),
         ("d MMM yyyy", "3 feb 2020", datetime(2020, 2, 3)),
+        ("d MMM yyyy", "3 \u017fep 2020", datetime(2020, 9, 3)),
         ("d MMMM yyyy", "3 February 2020", datetime(2020, 2, 3)),
         ("yyyy-MM-dd hh:mm a", "2020-02-03 12:05 AM", datetime(2020, 2, 3, 0, 5)),
         ("yyyy-MM-dd hh:mm a", "2020-02-03 12:05 PM", datetime(2020, 2, 3, 12, 5)),
@@ -68,6 +69,8 @@ def test_dates_are_read(pattern, text, moment):
         ("yyyy-MM-dd", "2020-02-03 or so", "match the pattern yyyy-MM-dd"),
         ("HH", "24", "have 0 to 23"),
         ("d MMM", "3 Feber", "match the pattern"),
+        ("yyyy-MM-dd HH X", "9999-12-31 23 -01", "be in the years 1 to 9999 in UTC"),
+        ("yyyy-MM-dd HH X", "0001-01-01 00 +0001", "be in the years 1 to 9999 in UTC"),
     ],
 )
 def test_what_is_no_date_is_refused(pattern, text, rule):

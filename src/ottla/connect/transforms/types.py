@@ -469,6 +469,8 @@ class TimestampConverter(PartTransform):
             return self._written(self._read(value, form))
         except ValueError as error:
             raise MisfitError(value, f"must {error}") from None
+        except OverflowError:  # of a time with a zone
+            raise MisfitError(value, "must be in the years 1 to 9999 in UTC") from None
 
     def _read(self, value: Any, form: str) -> datetime:
         if form == TEXT_FORM:

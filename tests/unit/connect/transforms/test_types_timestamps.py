@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta, timezone
 
 import pytest
 
@@ -114,6 +114,18 @@ def test_what_is_no_time():
         TimestampConverterValue.of({"target.type": "unix"}).apply(
             SourceRecord(topic="t", value="x")
         )
+
+
+@pytest.mark.parametrize("year", [1, 9999])
+@pytest.mark.parametrize("target", ["string", "unix", "Date", "Time", "Timestamp"])
+def test_time_with_a_zone_that_has_no_year_in_utc_is_refused(year, target):
+    """The error did not say of which value and field, and named a limit of Python's."""
+    convert = TimestampConverterValue.of({"target.type": target, "field": "at"} | FORMAT)
+    edge = datetime.min if year == 1 else datetime.max
+    there = edge.replace(tzinfo=timezone(timedelta(hours=1 if year == 1 else -1)))
+
+    with pytest.raises(DataError, match=r" at=.*must be in the years 1 to 9999 in UTC"):
+        convert.apply(SourceRecord(topic="t", value={"at": there}))
 
 
 def test_timestamp_router():
