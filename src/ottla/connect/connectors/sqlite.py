@@ -61,6 +61,11 @@ class Sqlite(Database):
         found = self._moment_us(stored)
         return None if found is None else self.sql.literal(found, self.sql.BigInteger())
 
+    def number_value(self, kind: Any, stored: Any) -> Any:
+        """Whole numbers of more than 64 bits as decimals, which are compared as floats here."""
+        is_long = isinstance(stored, int) and not -(2**63) <= stored < 2**63
+        return Decimal(stored) if is_long else super().number_value(kind, stored)
+
     def near(self, column: Any, stored: Any) -> Any:
         found = self._moment_us(stored)
         return None if found is None else self._by_index(column, found, None)
@@ -150,7 +155,8 @@ class Sqlite(Database):
             is_plain = sql.or_(is_plain, self._is_between(raw, [(-far, far)]))
             is_none = self.place_of(column, is_time=True).is_(None)
             return sql.and_(sql.func.coalesce(is_plain, sql.false()).is_(sql.false()), is_none)
-        is_infinite = sql.func.abs(raw) > sys.float_info.max
+        # As a float: there is no absolute value of the least whole number.
+        is_infinite = sql.func.abs(sql.cast(raw, sql.REAL)) > sys.float_info.max
         return sql.or_(sql.func.typeof(raw).in_(["blob", "text"]), is_infinite)
 
     def is_order(self, kind: Any, is_time: bool) -> bool:

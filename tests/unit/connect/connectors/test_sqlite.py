@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from random import Random
 
 import pytest
@@ -55,10 +56,11 @@ def source():
     """Starts sources, which are stopped after the test."""
     started = []
 
-    def start(url, **given):
+    def start(url, context=None, **given):
         settings = {"url": url, "tables": "t", "timestamp.column": "changed", "batch.rows": "7"}
         settings |= {"mode": "timestamp+incrementing"} | given
-        found = SqlSource(SqlSource.Settings.parse(settings), LoneContext())
+        settings = {key: value for key, value in settings.items() if value is not None}
+        found = SqlSource(SqlSource.Settings.parse(settings), context or LoneContext())
         started.append(found)
         found.start()
         return found
@@ -136,3 +138,42 @@ def test_a_gap_in_time_holds_nothing_up(table, source):
     new = [FORMS["text"](datetime(2020, 1, 1, 0, 0, n)) for n in range(20)]
 
     assert [number for number, _ in read_to_the_end(source(table(old + new)))] == list(range(70))
+
+
+NUMBERS = [-(2**63), -5, 0, 3, 4, 2**63 - 1]
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [
+        None,
+        3,
+        "3",
+        3.5,
+        -(2**63),
+        2**63 - 1,
+        -(2**64),
+        2**63,
+        10**30,
+        -(10**30),
+        "1e400",
+        1e300,
+    ],
+)
+def test_numbers_of_any_size_are_places(tmp_path, source, offset):
+    """One beyond 64 bits ended the task at each start; the least one stopped the whole table."""
+    path = tmp_path / "numbers.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+        connection.executemany("INSERT INTO t VALUES (?)", [(each,) for each in NUMBERS])
+    place = {} if offset is None else {(("table", "t"),): {"id": offset}}
+    found = source(
+        f"sqlite:///{path}",
+        LoneContext(place),
+        mode="incrementing",
+        **{"incrementing.column": "id", "timestamp.column": None},
+    )
+
+    assert [each.value["id"] for each in found.poll() or ()] == [
+        each for each in NUMBERS if offset is None or each > Decimal(offset)
+    ]
