@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from ottla.config.config_def import HIGH, REQUIRED, ConfigTable, config_key
@@ -162,6 +162,16 @@ class ReplaceFieldSettings(DefaultsSettings):
         values["include"] = values["include"] or values["whitelist"]
 
 
+def fields_once(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Fields by their names; DataError for one that stands twice, as one would be lost."""
+    found: dict[str, Any] = {}
+    for name, value in fields:
+        if name in found:
+            raise DataError(f"value={shown(found)}: field {name} must stand once")
+        found[name] = value
+    return found
+
+
 class ReplaceField(PartTransform):
     """Drops fields, keeps only some, and renames them."""
 
@@ -178,7 +188,7 @@ class ReplaceField(PartTransform):
             return record
         schema, value = self.fields_of(record)
         if schema is None:
-            kept = {new: value[old] for old, new in self._renamed(value)}
+            kept = fields_once((new, value[old]) for old, new in self._renamed(value))
             return self.changed(record, None, kept)
         fields = schema.by_name
         kept = {new: self.read(value, old, fields[old]) for old, new in self._renamed(fields)}
@@ -312,7 +322,7 @@ class Flatten(PartTransform):
             return record
         schema, value = self.fields_of(record)
         if schema is None:
-            return self.changed(record, None, dict(self._flat(value, "")))
+            return self.changed(record, None, fields_once(self._flat(value, "")))
         flat: dict[str, Any] = {}
         self._fill(flat, schema, value, "")
         return self.changed(record, self.made_schema(schema, self._made_of), flat)

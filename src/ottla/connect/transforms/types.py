@@ -53,6 +53,8 @@ from ottla.errors import ConfigError
 CAST_TYPES: Final = tuple(SchemaType)[:8]
 """What can be cast to: numbers, boolean and string."""
 _INTEGERS: Final = CAST_TYPES[:4]
+LONGEST: Final = 4000
+"""Python makes no number of more digits than a few thousand."""
 _WHOLE: Final = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER: Final = re.compile(r"\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|NaN|Infinity)\s*", re.ASCII)
 
@@ -184,10 +186,10 @@ def _whole_number(value: Any, kind: SchemaType) -> int:
     if isinstance(value, str):
         if not _WHOLE.fullmatch(value):
             raise MisfitError(value, f"must be a whole number to be cast to {kind}")
-        number = int(value)
+        number = int(value) if len(value) <= LONGEST else None
     else:
         number = _truncated(value, kind)
-    if not _fits(number, kind):
+    if number is None or not _fits(number, kind):
         raise MisfitError(value, f"must fit into {kind} to be cast to it")
     return number
 

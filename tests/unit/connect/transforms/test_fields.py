@@ -198,6 +198,21 @@ def test_flatten():
     assert flatten.apply(PLAIN.replace(value=None)).value is None
 
 
+@pytest.mark.parametrize(
+    ("transform", "value"),
+    [
+        (FlattenValue.of({}), {"a.b": 1, "a": {"b": 2}}),
+        (FlattenValue.of({"delimiter": "_"}), {"a": {"b_c": 1, "b": {"c": 2}}}),
+        (ReplaceFieldValue.of({"renames": "a:b"}), {"b": 1, "a": 2}),
+        (ReplaceFieldValue.of({"renames": "a:c,b:c"}), {"b": 1, "a": 2}),
+    ],
+)
+def test_fields_that_get_one_name_are_refused(transform, value):
+    """One of them was lost without a word where the value has no schema."""
+    with pytest.raises(DataError, match="must stand once"):
+        transform.apply(SourceRecord(topic="t", value=value))
+
+
 def test_flatten_takes_defaults_of_the_struct_around():
     """A field has the value that its place has in the default of its struct."""
     inner = struct_of(b=INT8).replace(default={"b": 9})

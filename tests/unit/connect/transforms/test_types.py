@@ -83,6 +83,7 @@ def test_cast(value, schema, kind, expected):
     [
         (300, INT32, "int8", "value=300: must fit into int8 to be cast"),
         ("300", STRING, "int8", "must fit into int8"),
+        ("9" * 5000, STRING, "int64", "must fit into int64"),
         (1e300, FLOAT64, "float32", "must fit into float32"),
         (float("nan"), FLOAT64, "int32", "must be a finite number to be cast to int32"),
         ("x", STRING, "int32", "value='x': must be a whole number"),
