@@ -136,6 +136,7 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         self.tolerance = Tolerance(self.config, parts.runtime, self.wait)
         self._queue: DeadLetterQueue | None = None
         self._queue_producer: Producer | None = None
+        self._lacks_letters = False
         self._consumed: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._context = SinkContext(self)
@@ -272,9 +273,8 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         assert self._sink is not None, "started"
         now_ms = self.parts.runtime.clock.monotonic_ms
         began_ms = now_ms()
-        if self._queue is not None:
-            # Of records that were left out before these: a sink may keep its offsets as it puts.
-            self._queue.flush()
+        # Of records that were left out before these: a sink may keep its offsets as it puts.
+        self._flush_letters()
         try:
             with self.calls.during("put"):
                 self._sink.put(records)
@@ -296,6 +296,16 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         self._context.retry_ms = RETRY_MS
         if was_again:
             self.pause_consumer()
+
+    def _flush_letters(self) -> None:
+        """Wait until all dead letters are written; raises the error of one that is not.
+
+        Its record is nowhere then, and the task that ends for it commits nothing any longer.
+        """
+        if self._queue is not None:
+            self._lacks_letters = True
+            self._queue.flush()
+            self._lacks_letters = False
 
     def _drop_again(self) -> dict[TopicPartition, int]:
         """Forget the records that wait for the next put; the offsets to read them from again."""
@@ -324,11 +334,10 @@ class WorkerSinkTask(WorkerTask, RebalanceListener):
         assert self._sink is not None, "started"
         assert self.consumer is not None, "started"
         current = {p: self._consumed[p] for p in partitions if p in self._consumed}
-        if not current or self._is_abandoned:
+        if not current or self._is_abandoned or self._lacks_letters:
             return
         self.commit_count += 1
-        if self._queue is not None:
-            self._queue.flush()
+        self._flush_letters()
         try:
             with self.calls.during("pre_commit"):
                 kept = self._sink.pre_commit(dict(current))

@@ -14,7 +14,7 @@ from typing import ClassVar
 from ottla.config.config_def import REQUIRED, ConfigTable, config_key
 from ottla.connect.connect_worker import ConnectWorker
 from ottla.connect.connector import SinkConnector, SourceConnector, TryAgainError
-from ottla.connect.data import SourceRecord
+from ottla.connect.data import DataError, SourceRecord
 from ottla.testing import wait_until
 
 STRINGS = "org.apache.kafka.connect.storage.StringConverter"
@@ -382,6 +382,17 @@ class Failing(SinkConnector):
         if is_failing:
             self.failed[method] += 1
             raise TryAgainError(f"{method}: the system is down")
+
+
+class Reporting(SinkConnector):
+    """Reports each record as one that its system refuses, and keeps none."""
+
+    Settings = Settings
+
+    def put(self, records):
+        for record in records:
+            self.context.report(record, DataError("refused"))
+        self.context.request_commit()
 
 
 class Growing(Counting):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from connect_kit import Failing, ask, standalone
+from connect_kit import Failing, ask, standalone, wait_for_state
 
-from ottla import Admin, Consumer, Producer
+from ottla import Admin, Consumer, NewTopic, Producer
 from ottla.testing import InProcessBroker, wait_until
 
 BEFORE = 5
@@ -140,3 +140,31 @@ def test_what_is_put_again_stays_when_other_partitions_go(broker, sink, event):
 
     is_new = event == "topic made again"
     check_all_kept(broker, is_new, {"b-down-0"} if is_new else {"a-down-0", "b-down-0"})
+
+
+@pytest.mark.parametrize("step", ["a put", "a conversion"])
+def test_record_whose_letter_is_refused_is_not_passed_over(broker, tmp_path, step):
+    """The task ends, and does not commit as it closes what is neither kept nor a dead letter."""
+    config = {
+        "connector.class": "connect_kit.Reporting",
+        "topics": "a",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": "letters",
+        "errors.deadletterqueue.topic.replication.factor": "1",
+    }
+    if step == "a conversion":
+        config["value.converter"] = "org.apache.kafka.connect.json.JsonConverter"
+    with Admin(broker.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("letters", 1, configs={"max.message.bytes": "200"})])
+    with Producer(broker.bootstrap_servers) as producer:
+        producer.send("a", b"x" * 1000)
+    with standalone(broker, tmp_path) as worker:
+        for _ in range(2):
+            ask(worker, "PUT", "/connectors/sink/config", config)
+            wait_for_state(worker, "sink", "RUNNING", "FAILED")
+            ask(worker, "POST", "/connectors/sink/tasks/0/restart")
+        wait_for_state(worker, "sink", "RUNNING", "FAILED")
+        trace = worker.status("sink")["tasks"][0]["trace"]
+
+    assert committed(broker).get("a", 0) == 0
+    assert "the dead letter of a-0 at offset 0 was not written to letters" in trace
