@@ -22,7 +22,7 @@ from ottla.protocol.metadata import (
     MetadataResponseTopic,
 )
 from ottla.protocol.topic_name import validate_topic_name
-from ottla.runtime.scheduler import pause, within
+from ottla.runtime.scheduler import is_under_way, pause, within
 from ottla.runtime.timing import Deadline
 from ottla.structs import (
     NO_EPOCH,
@@ -90,7 +90,7 @@ class Metadata:
             return
         self._requested += 1
         self._is_urgent |= is_urgent
-        if self._refreshing is None:
+        if not is_under_way(self._refreshing):
             self._refreshing = self._runtime.scheduler.spawn(self._refresh(), "refresh metadata")
 
     def want(self, topics: Iterable[str]) -> None:
@@ -171,7 +171,7 @@ class Metadata:
 
     async def hear_of(self, topics: Iterable[str], deadline: Deadline) -> None:
         """Wait while the refresh under way is the first that tells of some of the topics."""
-        if self._refreshing is not None and not self.cluster.topics.keys() >= set(topics):
+        if is_under_way(self._refreshing) and not self.cluster.topics.keys() >= set(topics):
             await self._wait_for_update(deadline)
 
     def _is_final(self, error: ErrorCode) -> bool:

@@ -22,7 +22,7 @@ from ottla.network.node_connection import NodeConnection
 from ottla.network.tls_context import client_tls
 from ottla.protocol.message import Request
 from ottla.runtime import Runtime, Timer
-from ottla.runtime.scheduler import pause, within
+from ottla.runtime.scheduler import is_under_way, pause, within
 from ottla.runtime.timing import Deadline
 from ottla.structs import Node
 
@@ -66,7 +66,7 @@ class NetworkClient:
         self._bootstrap = bootstrap_nodes(config.bootstrap_servers)
         self._nodes: Mapping[int, Node] = {}
         self._connections: dict[int, NodeConnection] = {}
-        self._connecting: set[int] = set()
+        self._connecting: dict[int, asyncio.Task[None]] = {}
         self._bootstrap_timer: Timer | None = None
         self.times = RequestTimes(runtime)
         self._is_closed = False
@@ -158,9 +158,8 @@ class NetworkClient:
         connection = self.connection(node_id)
         if connection.is_ready and not connection.throttle_left_ms:
             return connection
-        if node_id not in self._connecting:
-            self._connecting.add(node_id)
-            self.runtime.scheduler.spawn(
+        if not is_under_way(self._connecting.get(node_id)):
+            self._connecting[node_id] = self.runtime.scheduler.spawn(
                 self._connect(node_id, on_change), f"connect to broker {node_id}"
             )
         return None
@@ -172,7 +171,7 @@ class NetworkClient:
         except KafkaError as error:
             self.last_failure = error.message  # the caller checks again, and finds it still closed
         finally:
-            self._connecting.discard(node_id)
+            self._connecting.pop(node_id, None)
         if not self._is_closed:
             on_change()
 

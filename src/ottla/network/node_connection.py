@@ -25,7 +25,7 @@ from ottla.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.message import Request, Response, versions_of
 from ottla.runtime import Background, Runtime, Timer
 from ottla.runtime.network import StreamOptions
-from ottla.runtime.scheduler import within
+from ottla.runtime.scheduler import is_under_way, within
 from ottla.runtime.timing import NEVER_MS, Backoff
 from ottla.structs import Node
 from ottla.version import __version__
@@ -124,7 +124,7 @@ class NodeConnection:
         if self._login_again_ms == NEVER_MS:
             return False
         is_due = self._runtime.clock.monotonic_ms() >= self._login_again_ms
-        return is_due or self._connecting is not None
+        return is_due or is_under_way(self._connecting)
 
     @property
     def is_backing_off(self) -> bool:
@@ -143,12 +143,13 @@ class NodeConnection:
             return
         if self._is_closed:
             raise self._unreachable("the connection was closed")
-        if self._connecting is None:
-            name = f"connect to {self.node}"
-            self._connecting = asyncio.get_running_loop().create_task(self._connect(), name=name)
-            # The waiting callers see the error; if all have gone, it can be dropped.
-            self._connecting.add_done_callback(lambda task: task.cancelled() or task.exception())
         connecting = self._connecting
+        if not is_under_way(connecting):
+            name = f"connect to {self.node}"
+            connecting = asyncio.get_running_loop().create_task(self._connect(), name=name)
+            # The waiting callers see the error; if all have gone, it can be dropped.
+            connecting.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._connecting = connecting
         try:
             await asyncio.shield(connecting)
         except asyncio.CancelledError:

@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
 from itertools import islice
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeGuard, TypeVar
 
 from ottla.errors import KafkaTimeoutError
 from ottla.runtime.clock import Clock
@@ -168,6 +168,15 @@ def log_task_death(task: asyncio.Task[Any]) -> None:
     error = task.exception()
     if error is not None:
         logger.error("The task %s died", task.get_name(), exc_info=error)
+
+
+def is_under_way(task: asyncio.Task[T] | None) -> TypeGuard[asyncio.Task[T]]:
+    """Whether there is such a task, and it has not ended.
+
+    A task that is cancelled before its first step runs nothing, not even a `finally`: it cannot
+    note itself that it is over.
+    """
+    return task is not None and not task.done()
 
 
 async def pause(scheduler: Scheduler, delay_ms: int) -> None:

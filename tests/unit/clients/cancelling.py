@@ -46,3 +46,11 @@ async def cancelled_at(call: Coroutine[Any, Any, Any], number: int) -> bool:
     except asyncio.CancelledError:
         assert cancelled.was_cancelled
     return cancelled.was_cancelled
+
+
+async def cancel_all_others(after_turns: int) -> None:
+    """Cancel all other tasks of the loop, as applications do when they stop, after some turns."""
+    for _ in range(after_turns):
+        await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()

@@ -135,7 +135,10 @@ class ConsumerCoordinator:
             raise error
         if self._rebalance is not None and self._rebalance.done():
             task, self._rebalance = self._rebalance, None
-            task.result()
+            if task.cancelled():  # by the application, as one of all its tasks
+                self.member.needs_join = True
+            else:
+                task.result()
         if self._rebalance is None and self.member.needs_join:
             name = f"rebalance of group {self.link.group_id}"
             self._rebalance = asyncio.get_running_loop().create_task(self._join(), name=name)

@@ -34,7 +34,7 @@ from ottla.config.client_config import CONSUMER_PROTOCOL, ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime import Runtime
-from ottla.runtime.scheduler import within
+from ottla.runtime.scheduler import is_under_way, within
 from ottla.runtime.timing import Backoff, Deadline
 from ottla.structs import (
     CONSUMER_REPLICA_ID,
@@ -242,7 +242,8 @@ class ConsumerCore:
     def _find_positions(self) -> None:
         if self._finding is not None and self._finding.done():
             task, self._finding = self._finding, None
-            task.result()
+            if not task.cancelled():  # by the application, as one of all its tasks
+                task.result()
         if self._finding is None and not self.subscriptions.has_all_positions:
             loop = asyncio.get_running_loop()
             self._finding = loop.create_task(self._positions.find(), name="find positions")
@@ -487,9 +488,10 @@ class ConsumerCore:
             self.client.close()
 
     def _auto_commit_if_due(self) -> None:
+        if self.coordinator is None or is_under_way(self._committing):
+            return
         now_ms = self.runtime.clock.monotonic_ms()
-        is_under_way = self._committing is not None and not self._committing.done()
-        if self.coordinator is not None and now_ms >= self._commit_ms and not is_under_way:
+        if now_ms >= self._commit_ms:
             self._commit_ms = now_ms + self.config.auto_commit_interval_ms
             # The current positions: the records that this poll is about to return are not read yet.
             commit = self.coordinator.auto_commit(self.positions(), self.config.request_timeout_ms)

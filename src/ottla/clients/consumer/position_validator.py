@@ -11,6 +11,7 @@ no record in it, and reading begins as auto.offset.reset says.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from ottla.clients.topic_offsets import (
 )
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.leader_epoch import EpochEndOffset
+from ottla.runtime.scheduler import is_under_way
 from ottla.runtime.timing import Deadline
 from ottla.structs import NO_EPOCH, NO_LEADER, NO_UUID, NamedTuple, TopicPartition
 
@@ -124,7 +126,7 @@ class PositionValidator:
         self._runtime = client.runtime
         self._on_answer = on_answer
         self._on_error = on_error
-        self._under_way: set[int] = set()
+        self._under_way: dict[int, asyncio.Task[None]] = {}
         self._is_closed = False
 
     def close(self) -> None:
@@ -200,10 +202,10 @@ class PositionValidator:
             asked = Asked(state, state.generation, state.fetch_offset, *epochs)
             by_leader.setdefault(leader, []).append(asked)
         for leader, asked_of_it in by_leader.items():
-            if leader not in self._under_way:
-                self._under_way.add(leader)
+            if not is_under_way(self._under_way.get(leader)):
                 question = self._ask_leader(leader, asked_of_it)
-                self._runtime.scheduler.spawn(question, f"validate positions at {leader}")
+                name = f"validate positions at {leader}"
+                self._under_way[leader] = self._runtime.scheduler.spawn(question, name)
         return must_wait
 
     def diverge(self, state: TopicPartitionState, parting: Parting, leader_epoch: int) -> None:
@@ -269,7 +271,7 @@ class PositionValidator:
         else:
             self._on_answers(asked, answers)
         finally:
-            self._under_way.discard(leader)
+            self._under_way.pop(leader, None)
         self._on_answer()
 
     def _diverges(

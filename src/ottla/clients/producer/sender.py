@@ -35,7 +35,7 @@ from ottla.protocol.produce import (
 from ottla.protocol.transactions import InitProducerIdRequest, InitProducerIdResponse
 from ottla.record.compression import CompressionType
 from ottla.runtime import Clock, Timer
-from ottla.runtime.scheduler import pause, within
+from ottla.runtime.scheduler import is_under_way, pause, within
 from ottla.runtime.timing import NEVER_MS, Deadline
 from ottla.structs import NO_UUID, TopicPartition, Value
 
@@ -155,7 +155,7 @@ class Sender:
         )
         self._manager = manager
         self._transactions: Transactions | None = None
-        self._initialising = False
+        self._initialising: asyncio.Task[None] | None = None
         self._in_flight: dict[int, int] = {}
         self._unanswered: set[int] = set()  # brokers that got some without answers
         self._gone = GonePartitions(metadata, self._runtime.clock)
@@ -544,9 +544,9 @@ class Sender:
         self._accumulator.finished(batch)
 
     def _initialise(self) -> None:
-        if not self._initialising:
-            self._initialising = True
-            self._runtime.scheduler.spawn(self._get_producer_id(), "get a producer id")
+        if not is_under_way(self._initialising):
+            getting = self._get_producer_id()
+            self._initialising = self._runtime.scheduler.spawn(getting, "get a producer id")
 
     async def _get_producer_id(self) -> None:
         """Ask any broker until one answers; an error that is not retriable fails all batches."""
@@ -564,7 +564,7 @@ class Sender:
                     logger.debug("no producer id yet: %s", error)
                     await pause(self._runtime.scheduler, self._backoff.delay_ms(failures))
         finally:
-            self._initialising = False
+            self._initialising = None
             self.wakeup()
 
     def _refused(self, error: KafkaError) -> None:

@@ -49,7 +49,7 @@ from ottla.protocol.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 from ottla.runtime.io_thread import MARGIN_MS, IoThread
-from ottla.runtime.scheduler import pause, within
+from ottla.runtime.scheduler import is_under_way, pause, within
 from ottla.runtime.timing import Deadline
 from ottla.structs import (
     NO_EPOCH,
@@ -213,7 +213,7 @@ class Transactions:
         if partition in self._added:
             return True
         self._wanted[partition] = None
-        if self._adding is None:
+        if not is_under_way(self._adding):
             name = f"partitions of transaction {self.requests.transactional_id}"
             self._adding = self._runtime.scheduler.spawn(self._add_partitions(), name)
         return False
@@ -307,7 +307,6 @@ class Transactions:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-            self._adding = None  # one that had not begun has not said so
 
     async def _end(self, commit: bool, deadline: Deadline) -> None:
         if not self._is_begun:

@@ -7,7 +7,7 @@ from itertools import count
 from threading import Event
 
 import pytest
-from cancelling import cancelled_at
+from cancelling import cancel_all_others, cancelled_at
 
 from ottla import KafkaError, Producer, RebalanceListener, TopicPartition
 from ottla.aio import AsyncRebalanceListener, Consumer
@@ -483,3 +483,24 @@ def test_commit_counts_no_record_of_a_table_that_is_not_returned_yet(broker, uni
             assert await consumer.position(place) == 8
 
     asyncio.run(use())
+
+
+@pytest.mark.parametrize("group", [{}, {"group_id": "g", "topics": ["pages"]}])
+def test_tasks_that_the_application_cancels_are_begun_again(consumer_of, logs, virtual, group):
+    """Its own are not all that `asyncio.all_tasks` has; at whichever turn, all is read."""
+    logs.write("a", "b")
+
+    async def use(turns: int) -> None:
+        logs.committed.clear()
+        async with consumer_of(**group) as consumer:
+            if not group:
+                consumer.assign([FIRST])
+            polling = asyncio.create_task(consumer.poll(5000))
+            await cancel_all_others(turns)
+            await asyncio.wait([polling])
+            if not polling.cancelled() and polling.result():
+                consumer.seek(FIRST, 0)
+            assert await values_of(consumer, 2) == ["a", "b"]
+
+    for turns in range(60):
+        virtual.scheduler.run(use(turns))

@@ -7,7 +7,7 @@ import gc
 from itertools import count
 
 import pytest
-from cancelling import cancelled_at
+from cancelling import cancel_all_others, cancelled_at
 
 from ottla import KafkaError, TopicPartition
 from ottla.aio import Producer
@@ -538,3 +538,28 @@ def test_closed_producer_takes_no_calls(producer_of, virtual, call):
             await call(producer)
 
     virtual.scheduler.run(use())
+
+
+@pytest.mark.parametrize("transactional_id", [None, "t"])
+def test_tasks_that_the_application_cancels_are_begun_again(
+    producer_of, world, virtual, transactional_id
+):
+    """Its own are not all that `asyncio.all_tasks` has; at whichever turn, a flush has an end."""
+
+    async def use(turns: int) -> None:
+        del world.log[:]
+        async with producer_of(transactional_id=transactional_id) as producer:
+            if transactional_id is not None:
+                await producer.init_transactions()
+                await producer.begin_transaction()
+            sending = asyncio.create_task(producer.send("pages", b"first", partition=0))
+            await cancel_all_others(turns)
+            await asyncio.wait([sending])
+            await producer.send("pages", b"last", partition=0)
+            await producer.flush()
+            if transactional_id is not None:
+                await producer.commit_transaction()
+        assert world.log[-1] == b"last"
+
+    for turns in range(40):
+        virtual.scheduler.run(use(turns))
