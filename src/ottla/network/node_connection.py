@@ -109,9 +109,7 @@ class NodeConnection:
         self._is_closed = False
         self._connecting: asyncio.Task[None] | None = None
         self._backoff = Backoff(
-            settings.reconnect_backoff_ms,
-            settings.reconnect_backoff_max_ms,
-            runtime.random.random,
+            settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, runtime.random.random
         )
 
     @property

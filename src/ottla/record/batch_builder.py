@@ -91,11 +91,7 @@ class BatchBuilder:
         return len(self._records)
 
     def append(
-        self,
-        timestamp_ms: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: RecordHeaders = (),
+        self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: RecordHeaders = ()
     ) -> int:
         """Add a record and return its offset delta."""
         offset_delta = len(self._records)

@@ -58,12 +58,7 @@ def survey_records(batch: BatchHeader, payload: Buffer, start: int = 0) -> Recor
 
 
 def refuse_record(
-    batch: BatchHeader,
-    payload: Buffer,
-    start: int,
-    position: int,
-    index: int,
-    previous_delta: int,
+    batch: BatchHeader, payload: Buffer, start: int, position: int, index: int, previous_delta: int
 ) -> NoReturn:
     """Raise the error of record `index`, at `position` from `start` of `payload`.
 

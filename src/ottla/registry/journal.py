@@ -156,9 +156,7 @@ class Journal:
         self._is_writing = True
         self._idle.clear()
         self.runtime.background.submit(
-            job,
-            lambda _: self._on_written(batch),
-            lambda error: self._on_failed(batch, error),
+            job, lambda _: self._on_written(batch), lambda error: self._on_failed(batch, error)
         )
 
     def _on_written(self, batch: list[PendingWrite]) -> None:

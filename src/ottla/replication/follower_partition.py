@@ -172,10 +172,7 @@ class FollowerPartition:
         )
 
     async def append(
-        self,
-        records: RecordsData | None,
-        now_ms: int,
-        after_piece: Callable[[], Awaitable[object]],
+        self, records: RecordsData | None, now_ms: int, after_piece: Callable[[], Awaitable[object]]
     ) -> int:
         """Append the leader's batches; returns their size. KafkaError if it cannot be taken.
 

@@ -262,10 +262,7 @@ class Apis:
             self.runtime.scheduler.spawn(awaiting, name=type(body).__name__)
 
     async def _await(
-        self,
-        answer: Coroutine[Any, Any, Response | None],
-        context: RequestContext,
-        body: Request,
+        self, answer: Coroutine[Any, Any, Response | None], context: RequestContext, body: Request
     ) -> None:
         try:
             response = await answer

@@ -65,6 +65,5 @@ def _check(change: IncrementalAlterableConfig, known: set[str]) -> None:
         )
     elif change.value not in LEVELS:
         raise KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            f"{name}={change.value}: must be one of {', '.join(LEVELS)}",
+            ErrorCode.INVALID_CONFIG, f"{name}={change.value}: must be one of {', '.join(LEVELS)}"
         )

@@ -144,11 +144,7 @@ class TransactionCoordinator:
             respond(refusal.error, NO_PRODUCER_ID, NO_EPOCH)
 
     def _init_producer_id(
-        self,
-        producer: TxnProducer,
-        timeout_ms: int,
-        new_producer_id: int,
-        respond: OnInitialized,
+        self, producer: TxnProducer, timeout_ms: int, new_producer_id: int, respond: OnInitialized
     ) -> None:
         error = self.availability(producer.transactional_id)
         if error:

@@ -101,8 +101,7 @@ class TransactionVerifier:
             if is_early and self._clock.monotonic_ms() < add_until_ms:
                 # The awaited marker cancels this verification, so the retry begins another.
                 self._scheduler.call_later(
-                    RETRY_MS,
-                    lambda: self._verify(producer, partitions, on_verified, add_until_ms),
+                    RETRY_MS, lambda: self._verify(producer, partitions, on_verified, add_until_ms)
                 )
                 return
             if add_until_ms and any(
