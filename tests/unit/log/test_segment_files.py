@@ -54,12 +54,20 @@ def test_removal_from_a_broken_disk_fills_no_log(runtime, caplog):
 
 def test_directory_that_somebody_has_removed_is_let_be(runtime, caplog):
     """There is nothing to say of it, and nothing to try again."""
-    runtime.disk.fail("remove_tree", GONE, error=errno.ENOENT)
-    remove_later(runtime, GONE, 0)
+    remove_later(runtime, GONE, 500)
+    runtime.disk.remove_tree(GONE)
     runtime.advance(MAX_REMOVAL_RETRY_MS)
 
-    assert runtime.disk.exists(GONE)
     assert GONE not in caplog.text
+
+
+def test_directory_that_somebody_empties_meanwhile_is_removed(runtime):
+    """A file of it was gone: the rest stayed until the next start of the broker."""
+    runtime.disk.fail("remove_tree", GONE, error=errno.ENOENT)
+    remove_later(runtime, GONE, 0)
+    runtime.advance(REMOVAL_RETRY_MS)
+
+    assert not runtime.disk.exists(GONE)
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
