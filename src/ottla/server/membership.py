@@ -1,7 +1,7 @@
 """The broker's membership in its cluster: its listeners, and the node that has them.
 
-The node lives as long as the session at the registry. After a session has expired, the broker
-registers again in the next one and stands for election again; clients are served all the time.
+The node lives as long as the session at the registry. After a session has expired, or somebody has
+removed the node, the broker registers again and stands for election; clients are served meanwhile.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ class ClusterMembership:
         """Whether the broker has its node, in a session that has not ended."""
         self._was_suspended = False
         self._watch: Watch | None = None
+        self._node_watch: Watch | None = None
 
     async def join(self) -> None:
         """Become a member; KafkaError where the broker's id is taken.
@@ -124,9 +125,9 @@ class ClusterMembership:
 
     def leave(self) -> None:
         """Stop following the session; its end removes the broker's node."""
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+        for watch in filter(None, (self._watch, self._node_watch)):
+            watch.cancel()
+        self._watch = self._node_watch = None
 
     async def _check_addresses(self) -> None:
         """ConfigError where an address of this broker is advertised by another one that lives.
@@ -163,6 +164,9 @@ class ClusterMembership:
             # The predecessor's node is gone; by now another attempt may have made ours.
             pass
         self.is_registered = True
+        if self._watch is not None and self._node_watch is None:
+            node = paths.broker(self.broker_id)
+            self._node_watch = self.registry.watch_data(node, self._on_node)
 
     async def _has_registered(self) -> bool:
         """Whether the node is there; if not, that of a predecessor was, and is gone."""
@@ -242,11 +246,13 @@ class ClusterMembership:
         elif state is SessionState.RENEWED:
             self.runtime.scheduler.spawn(self._rejoin(), "register the broker again")
 
-    async def _rejoin(self) -> None:
+    async def _rejoin(self, *, is_doubted: bool = False) -> None:
         try:
+            if is_doubted and await self._has_own_node():
+                return
             await self._register()
             await self.controller.startup()
-            logger.info("broker %d is registered again, in a new session", self.broker_id)
+            logger.info("broker %d is registered again", self.broker_id)
         except SessionEndedError:
             pass  # the next session will call again
         except KafkaError as error:
@@ -255,6 +261,10 @@ class ClusterMembership:
         except Exception:
             logger.exception("broker %d cannot register again", self.broker_id)
             self.runtime.scheduler.call_later(REGISTRY_RETRY_MS, self._retry)
+
+    def _on_node(self) -> None:
+        if self.is_registered:  # the node may be gone, by the hand of an administrator
+            self.runtime.scheduler.spawn(self._rejoin(is_doubted=True), "look for the node")
 
     def _retry(self) -> None:
         if self._watch is not None:

@@ -83,10 +83,10 @@ class Registry(EmbeddedRegistry):
 
     async def expire(self):
         """All ephemeral nodes go, as on a server."""
+        self.session_watch(SessionState.EXPIRED)
         for path in (paths.CONTROLLER, paths.broker(0)):
             if await self.exists(path) is not None:
                 await self.delete(path)
-        self.session_watch(SessionState.EXPIRED)
 
 
 async def new_event():
@@ -188,6 +188,62 @@ def test_broker_does_not_join_a_tree_that_is_not_its_cluster_s(world, caplog, fo
     world.run(world.registry.create(paths.CLUSTER_ID, kept))
     world.runtime.advance(REGISTRY_RETRY_MS)
     assert world.names() == ["0"]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_broker_whose_node_is_removed_registers_again(world, times):
+    """An administrator took the node of a broker that lives: it led nothing until a restart."""
+    world.run(world.membership.join())
+    known = [world.membership.broker_epoch]
+    for _ in range(times):
+        world.run(world.registry.delete(paths.broker(0)))
+        world.runtime.advance(0)
+        assert world.names() == ["0"]
+        assert world.membership.is_registered
+        known.append(world.membership.broker_epoch)
+
+    assert known == sorted(set(known))
+    assert world.controller.is_active
+    assert world.controller.context.brokers[0].epoch == known[-1]
+
+
+def test_node_that_changes_is_kept(world):
+    """It has other listeners, and the epoch of before."""
+    world.run(world.membership.join())
+    before = world.membership.broker_epoch
+    world.membership.end_points = [ADDRESS._replace(port=9093)]
+    world.run(world.membership.tell_end_points())
+    world.runtime.advance(REGISTRY_RETRY_MS)
+
+    assert world.membership.is_registered
+    assert world.membership.broker_epoch == before
+
+
+def test_removed_node_is_made_again_once_the_registry_answers(world, monkeypatch):
+    """The one word of its removal came while no server could be reached."""
+    world.run(world.membership.join())
+
+    async def fail(path, data, **kind):
+        raise RegistryFailedError("planted")
+
+    monkeypatch.setattr(world.registry, "create", fail)
+    world.run(world.registry.delete(paths.broker(0)))
+    world.runtime.advance(REGISTRY_RETRY_MS - 1)
+    monkeypatch.undo()
+    assert world.names() == []
+    world.runtime.advance(1)
+
+    assert world.names() == ["0"]
+
+
+def test_node_that_is_removed_after_the_broker_has_left_stays_away(world):
+    """Its process ends, and with it the session."""
+    world.run(world.membership.join())
+    world.membership.leave()
+    world.run(world.registry.delete(paths.broker(0)))
+    world.runtime.advance(REGISTRY_RETRY_MS)
+
+    assert world.names() == []
 
 
 def test_broker_that_leaves_follows_no_session(world):
