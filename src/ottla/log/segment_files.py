@@ -77,14 +77,7 @@ MAX_REMOVAL_RETRY_MS: Final = 3_600_000
 
 def remove_later(runtime: Runtime, directory: str, delay_ms: int) -> None:
     """Remove a directory that nothing refers to, in the background."""
-
-    def remove() -> None:
-        try:
-            runtime.disk.remove_tree(directory)
-        except FileNotFoundError:  # of the directory, or of a file that somebody else has removed
-            if runtime.disk.exists(directory):
-                raise
-
+    remove = partial(runtime.disk.remove_tree, directory)
     runtime.scheduler.call_later(delay_ms, partial(_remove, runtime, directory, remove))
 
 
@@ -98,6 +91,8 @@ def _remove(
     """
 
     def on_refusal(error: BaseException) -> None:
+        if isinstance(error, FileNotFoundError) and not runtime.disk.exists(name):
+            return  # where it is there, one of its files was gone
         logger.warning("%s cannot be removed: %s", name, error)
         if isinstance(error, OSError):
             longer_ms = min(2 * retry_ms, MAX_REMOVAL_RETRY_MS)

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import IntEnum
+from functools import partial
 from typing import Final
 
 from ottla.config.broker_config import BrokerConfig
@@ -165,8 +166,8 @@ class ClusterMembership:
             pass
         self.is_registered = True
         if self._watch is not None and self._node_watch is None:
-            node = paths.broker(self.broker_id)
-            self._node_watch = self.registry.watch_data(node, self._on_node)
+            look = partial(self._retry, is_doubted=True)
+            self._node_watch = self.registry.watch_data(paths.broker(self.broker_id), look)
 
     async def _has_registered(self) -> bool:
         """Whether the node is there; if not, that of a predecessor was, and is gone."""
@@ -246,7 +247,7 @@ class ClusterMembership:
         elif state is SessionState.RENEWED:
             self.runtime.scheduler.spawn(self._rejoin(), "register the broker again")
 
-    async def _rejoin(self, *, is_doubted: bool = False) -> None:
+    async def _rejoin(self, is_doubted: bool = False) -> None:
         try:
             if is_doubted and await self._has_own_node():
                 return
@@ -262,10 +263,7 @@ class ClusterMembership:
             logger.exception("broker %d cannot register again", self.broker_id)
             self.runtime.scheduler.call_later(REGISTRY_RETRY_MS, self._retry)
 
-    def _on_node(self) -> None:
-        if self.is_registered:  # the node may be gone, by the hand of an administrator
-            self.runtime.scheduler.spawn(self._rejoin(is_doubted=True), "look for the node")
-
-    def _retry(self) -> None:
-        if self._watch is not None:
-            self.runtime.scheduler.spawn(self._rejoin(), "register the broker again")
+    def _retry(self, *, is_doubted: bool = False) -> None:
+        """Register again; where the node has changed, only if it is gone, by somebody's hand."""
+        if self._watch is not None and (self.is_registered or not is_doubted):
+            self.runtime.scheduler.spawn(self._rejoin(is_doubted), "register the broker again")
