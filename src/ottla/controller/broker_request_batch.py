@@ -13,6 +13,8 @@ from ottla.runtime.scheduler import Work, emptied
 from ottla.structs import (
     EPOCH_DURING_DELETE,
     NO_EPOCH,
+    NO_LEADER,
+    LeaderAndIsr,
     MetadataUpdate,
     Node,
     PartitionState,
@@ -20,6 +22,8 @@ from ottla.structs import (
     TopicPartition,
 )
 
+UNLED: Final = LeaderAndIsr(NO_LEADER, NO_EPOCH, (), -1)
+"""A partition without a state that can be read: it exists, and is none of a deleted topic."""
 STATES_IN_A_SLICE: Final = 1_500
 STATES_IN_A_REQUEST: Final = 2_000
 """But for all metadata at once, which are made, encoded and read in slices."""
@@ -156,15 +160,15 @@ class BrokerRequestBatch:
     def _told(self, partitions: Iterable[TopicPartition]) -> Work[list[PartitionState]]:
         """The states; a topic that is being deleted has none, it is sent by name (as deleted)."""
         is_gone = self.context.is_to_be_deleted
-        return self._states((each, False) for each in partitions if not is_gone(each))
+        return self._states(((each, False) for each in partitions if not is_gone(each)), UNLED)
 
     def _states(
-        self, partitions: Iterable[tuple[TopicPartition, bool]]
+        self, partitions: Iterable[tuple[TopicPartition, bool]], default: LeaderAndIsr | None = None
     ) -> Work[list[PartitionState]]:
         states, made = [], self._made
         for each in partitions:
-            if each not in made:
-                made[each] = self.context.partition_state(*each)
+            if each not in made or made[each] is None:
+                made[each] = self.context.partition_state(*each, default)
             if (state := made[each]) is not None:
                 states.append(state)
             self._seen += 1

@@ -244,22 +244,22 @@ class ControllerContext:
         )
 
     def partition_state(
-        self, topic_partition: TopicPartition, is_new: bool = False
+        self, partition: TopicPartition, is_new: bool = False, default: LeaderAndIsr | None = None
     ) -> PartitionState | None:
-        """The partition's state for brokers; None while it has none."""
-        topic = self.topics.get(topic_partition.topic)
-        state = None if topic is None else topic.states.get(topic_partition.partition)
+        """The partition's state for brokers; the default while it has none."""
+        topic = self.topics.get(partition.topic)
+        state = None if topic is None else topic.states.get(partition.partition, default)
         if topic is None or state is None:
             return None
-        full = topic.full_assignment(topic_partition.partition)
+        full = topic.full_assignment(partition.partition)
         return PartitionState(
-            topic_partition,
+            partition,
             topic.topic_id,
             self.epoch,
             state,
             full.replicas,
             is_new,
-            self._offline(topic_partition, full.replicas),
+            self._offline(partition, full.replicas),
             full.adding,
             full.removing,
         )

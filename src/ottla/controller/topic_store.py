@@ -28,6 +28,7 @@ from ottla.structs import LeaderAndIsr, NamedTuple, TopicPartition
 
 logger = logging.getLogger(__name__)
 
+MS_IN_A_MINUTE: Final = 60_000
 ASKED_TOGETHER: Final = 200
 """Nodes that are read at the same time: a topic may have thousands, and each question is a task."""
 
@@ -90,9 +91,9 @@ class TopicReader:
             operations.append(Create(paths.topic(name), node.encode()))
             operations.append(Create(paths.topic_partitions(name), b""))
             for index in assignment:
-                operations.append(Create(paths.partition(name, index), b""))
                 data = encode_partition_state(states[index], controller_epoch=0)
-                operations.append(Create(paths.partition_state(name, index), data))
+                state = Create(paths.partition_state(name, index), data)
+                operations += (Create(paths.partition(name, index), b""), state)
         await self.registry.multi(operations)
 
 
@@ -132,22 +133,30 @@ class TopicStore(TopicReader):
         outcomes = await self.fenced.write_each(groups)
         created = {}
         for (topic_partition, state), outcome in zip(states.items(), outcomes, strict=True):
-            if not isinstance(outcome, RegistryError) or await self._create_state(
-                topic_partition, state
-            ):
+            if not isinstance(outcome, RegistryError):
                 created[topic_partition] = state._replace(version=0)
+            elif (made := await self._create_state(topic_partition, state)) is not None:
+                created[topic_partition] = made
         return created
 
-    async def _create_state(self, topic_partition: TopicPartition, state: LeaderAndIsr) -> bool:
-        """Create one state; a predecessor that died may have made the partition's node alone."""
+    async def _create_state(
+        self, topic_partition: TopicPartition, state: LeaderAndIsr
+    ) -> LeaderAndIsr | None:
+        """Create one state where the partition's node is there; None if it has one already.
+
+        Brokers may know the partition, and refuse an epoch that is not later: that of the clock is.
+        """
         path = paths.partition_state(*topic_partition)
         if await self.registry.exists(path) is not None:
-            return False
+            return None
         await ensure_path(self.registry, paths.partition(*topic_partition))
+        stat = await self.registry.set(paths.partition(*topic_partition), b"")
+        later = state._replace(leader_epoch=stat.modified_ms // MS_IN_A_MINUTE, version=0)
         await self.fenced.write(
-            Create(path, encode_partition_state(state, self.fenced.epoch.epoch))
+            Create(path, encode_partition_state(later, self.fenced.epoch.epoch))
         )
-        return True
+        logger.error("%s had no state: it begins with all replicas that live", topic_partition)
+        return later
 
     async def write_states(
         self, states: Mapping[TopicPartition, LeaderAndIsr]
@@ -160,12 +169,12 @@ class TopicStore(TopicReader):
         groups: list[Group] = [
             (
                 Set(
-                    paths.partition_state(*topic_partition),
+                    paths.partition_state(*each),
                     encode_partition_state(state, epoch),
                     state.version,
                 ),
             )
-            for topic_partition, state in states.items()
+            for each, state in states.items()
         ]
         outcomes = await self.fenced.write_each(groups)
         written, refused = {}, []

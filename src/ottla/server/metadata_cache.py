@@ -146,7 +146,8 @@ class MetadataCache:
             if state.topic_id != NO_UUID:
                 self._names[state.topic_id] = name
         self.version += index not in topic.partitions
-        topic.partitions[index] = state
+        if state.leader_epoch != NO_EPOCH or index not in topic.partitions:  # else: not readable
+            topic.partitions[index] = state
 
 
 class CurrentLeaders:

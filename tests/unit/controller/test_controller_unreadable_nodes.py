@@ -13,7 +13,7 @@ from ottla.registry import paths
 from ottla.registry.embedded import EmbeddedRegistry
 from ottla.registry.tree import Create, Delete, RegistryError, RegistryFailedError, create_or_set
 from ottla.registry.znodes import decode_controller, encode_preferred_elections
-from ottla.structs import NO_LEADER, TopicPartition
+from ottla.structs import NO_EPOCH, NO_LEADER, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -41,6 +41,39 @@ def test_partition_whose_state_cannot_be_read_has_no_leader(world, caplog):
     assert "/brokers/topics/t/partitions/0/state is not readable" in caplog.text
     world.kill(1)
     assert world.state(T1).leader == 0
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_topic_without_a_state_that_can_be_read_is_not_called_gone(world, count):
+    """Brokers put its logs away, as those of a deleted topic, and groups forgot their offsets."""
+    for each in (T0, T1)[:count]:
+        spoil(world, paths.partition_state(*each))
+    world.restart()
+    told = world.orders.metadata
+
+    assert world.orders.full_updates
+    assert [told[each].leader for each in (T0, T1)] == [NO_LEADER, 1 if count == 1 else NO_LEADER]
+    assert told[T0].leader_epoch == NO_EPOCH
+    assert told[T0].topic_id == world.controller.context.topics["t"].topic_id
+
+
+def test_partition_whose_state_was_removed_is_led_in_an_epoch_that_no_broker_knows(world, caplog):
+    """They refused the first epoch of all, led on as they had, and clients were sent elsewhere."""
+    world.runtime.clock.advance(50 * 60_000)
+    world.kill(0)
+    world.come(0)
+    before = world.state(T0)
+    for path in (paths.partition_state(*T0), paths.CONTROLLER):
+        world.run(world.registry.delete(path))
+    world.runtime.advance(0)
+    state = world.state(T0)
+
+    assert state.leader_epoch > before.leader_epoch > 0
+    assert (state.leader, state.isr) == (0, (0, 1))
+    assert world.controller.context.state(T0) == state
+    assert "t-0 had no state" in caplog.text
+    world.kill(0)
+    assert world.state(T0).leader_epoch == state.leader_epoch + 1
 
 
 def forbid(monkeypatch, forbidden):

@@ -178,6 +178,17 @@ def test_partition_is_there_with_its_topic_and_its_number():
     assert cache.leader_and_epoch(TopicPartition("gone", 0)) == (NO_LEADER, NO_EPOCH)
 
 
+def test_leader_that_the_controller_cannot_read_any_more_is_kept():
+    """The partition is still led; one that is new, or of another topic, has no leader."""
+    unled = LeaderAndIsr(NO_LEADER, NO_EPOCH, (), -1)
+    cache = cache_with(state("a", 0), state("b", 0, 2))
+    known = [state("a", 0), state("a", 1), state("b", 0, 3)]
+    cache.update([each._replace(leader_and_isr=unled) for each in known], [])
+
+    assert [cache.leader(each.topic_partition) for each in known] == [0, NO_LEADER, NO_LEADER]
+    assert cache.topic_id(TopicPartition("b", 0)) == UUID(int=3)
+
+
 def test_broker_that_was_told_nothing_knows_neither_controller_nor_topics():
     """Without news a broker knows no controller and no topic, and none as deleted."""
     cache = MetadataCache("the cluster")
