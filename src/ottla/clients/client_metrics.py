@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ottla.metrics.sensors import WINDOW_MS, WindowedRate, WindowedValues
+from ottla.metrics.sensors import WINDOW_MS, Counted, WindowedValues
 from ottla.protocol.api_keys import ApiKey
 from ottla.runtime import Runtime
 from ottla.structs import TopicPartition
@@ -37,28 +37,6 @@ THROTTLED: Final = {
     ApiKey.PRODUCE: ("producer-metrics", "produce"),
     ApiKey.FETCH: ("consumer-fetch-manager-metrics", "fetch"),
 }
-
-
-class Counted:
-    """Numbers that only grow, each shown as a rate and as a total."""
-
-    def __init__(self, now_ms: int, **reads: Callable[[], float]) -> None:
-        self._rates = {
-            name.replace("_", "-"): WindowedRate(read, now_ms) for name, read in reads.items()
-        }
-
-    def tick(self, now_ms: int) -> None:
-        """Begin new windows; to be called every 30 s."""
-        for rate in self._rates.values():
-            rate.tick(now_ms)
-
-    def shown(self, now_ms: int) -> dict[str, float]:
-        """The values of `...-rate` and `...-total`."""
-        found: dict[str, float] = {}
-        for name, rate in self._rates.items():
-            found[f"{name}-rate"] = rate.value(now_ms)
-            found[f"{name}-total"] = rate.read()
-        return found
 
 
 class RequestTimes:

@@ -23,7 +23,6 @@ from functools import partial
 from itertools import count
 from typing import Any, ClassVar, Final, NamedTuple
 
-from ottla.clients.client_metrics import Counted
 from ottla.config.config_def import ConfigTable
 from ottla.config.connect_config import ConnectorConfig, WorkerConfig
 from ottla.connect.connector import Connector
@@ -33,7 +32,7 @@ from ottla.connect.plugin_thread import PluginContext, PluginThread, State, Targ
 from ottla.connect.tolerance import Tolerance, may_succeed_later
 from ottla.connect.worker_clients import WorkerClients
 from ottla.metrics.metrics_registry import Beans
-from ottla.metrics.sensors import WindowedValues
+from ottla.metrics.sensors import Counted, WindowedValues
 from ottla.runtime import Clock, Runtime
 from ottla.runtime.io_thread import Lock, run_in_thread
 

@@ -260,6 +260,28 @@ class WindowedRate:
         return 1000 * (self.read() - before) / elapsed_ms
 
 
+class Counted:
+    """Numbers that only grow, each shown as a rate and as a total."""
+
+    def __init__(self, now_ms: int, **reads: Callable[[], float]) -> None:
+        self._rates = {
+            name.replace("_", "-"): WindowedRate(read, now_ms) for name, read in reads.items()
+        }
+
+    def tick(self, now_ms: int) -> None:
+        """Begin new windows; to be called every 30 s."""
+        for rate in self._rates.values():
+            rate.tick(now_ms)
+
+    def shown(self, now_ms: int) -> dict[str, float]:
+        """The values of `...-rate` and `...-total`."""
+        found: dict[str, float] = {}
+        for name, rate in self._rates.items():
+            found[f"{name}-rate"] = rate.value(now_ms)
+            found[f"{name}-total"] = rate.read()
+        return found
+
+
 class WindowedValues:
     """Average, maximum and minimum of values over the present window and the last one.
 

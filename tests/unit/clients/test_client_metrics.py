@@ -10,7 +10,6 @@ import ottla
 from ottla.clients.client_metrics import (
     ClientMetrics,
     ConsumerMetrics,
-    Counted,
     ProducerMetrics,
     RequestTimes,
     metric_lines,
@@ -113,17 +112,6 @@ def test_consumer_counts_what_it_reads_and_its_lag(broker):
     assert group["commit-total"] == 1
     assert group["join-total"] >= 1
     assert metrics["consumer-metrics"]["last-poll-seconds-ago"] < 60
-
-
-def test_windows_of_rates_begin_anew():
-    """A rate is that of the last window and the present one."""
-    number = 0
-    counted = Counted(0, record_send=lambda: number)
-    number = 300
-    counted.tick(30_000)
-    counted.tick(60_000)
-
-    assert counted.shown(60_000) == {"record-send-rate": 0.0, "record-send-total": 300}
 
 
 def test_lines_are_kafkas():

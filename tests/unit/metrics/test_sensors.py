@@ -11,6 +11,7 @@ from ottla.metrics.sensors import (
     TICK_MS,
     WINDOW_COUNT,
     WINDOW_MS,
+    Counted,
     Histogram,
     Meter,
     Timer,
@@ -180,3 +181,14 @@ def test_windowed_values_have_the_least_and_the_last():
     assert values.minimum(2 * WINDOW_MS + 1) == 7
     assert math.isnan(values.minimum(10 * WINDOW_MS))
     assert values.last == 7
+
+
+def test_windows_of_rates_begin_anew():
+    """A rate is that of the last window and the present one."""
+    number = 0
+    counted = Counted(0, record_send=lambda: number)
+    number = 300
+    counted.tick(30_000)
+    counted.tick(60_000)
+
+    assert counted.shown(60_000) == {"record-send-rate": 0.0, "record-send-total": 300}

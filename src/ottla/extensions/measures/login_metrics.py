@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from ottla.metrics.metrics_registry import FamilyName, MetricsRegistry
-from ottla.metrics.sensors import WindowedRate
+from ottla.metrics.sensors import Counted
 from ottla.security.sasl import LoginCounts, SaslListener
 
 
@@ -23,17 +23,12 @@ class LoginRates:
 
     def __init__(self, counts: LoginCounts, now_ms: int) -> None:
         self._counts = counts
-        self._rates = {
-            name: WindowedRate(partial(getattr, counts, attribute), now_ms)
-            for name, attribute in self.COUNTS.items()
-        }
+        reads = {name: partial(getattr, counts, each) for name, each in self.COUNTS.items()}
+        self._counted = Counted(now_ms, **reads)
 
     def attributes(self, now_ms: int) -> dict[str, float]:
         """Rates and totals, and how many connections outlived their session."""
-        found: dict[str, float] = {}
-        for name, rate in self._rates.items():
-            found[f"{name}-rate"] = rate.value(now_ms)
-            found[f"{name}-total"] = rate.read()
+        found = self._counted.shown(now_ms)
         found["expired-connections-killed-count"] = self._counts.expired
         return found
 

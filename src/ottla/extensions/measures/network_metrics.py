@@ -17,7 +17,7 @@ from ottla.metrics.metrics_registry import (
     Series,
     Tags,
 )
-from ottla.metrics.sensors import WindowedRate
+from ottla.metrics.sensors import Counted
 from ottla.network.processor import Processor
 from ottla.network.traffic import Traffic
 from ottla.runtime import Clock
@@ -43,7 +43,7 @@ class ListenerTraffic:
         self._processor = processor
         self._now: dict[str, Traffic] = {}
         self._connections: dict[str, int] = {}
-        self._rates: dict[str, dict[str, WindowedRate]] = {}
+        self._counted: dict[str, Counted] = {}
         self._logins = {
             name: LoginRates(listener.counts, registry.now_ms)
             for name, listener in processor.sasl.items()
@@ -60,11 +60,12 @@ class ListenerTraffic:
             now[connection.listener_name].add(connection)
             connections[connection.listener_name] += 1
         self._now, self._connections = now, connections
-        for name in now.keys() - self._rates.keys():
-            self._rates[name] = {
-                metric: WindowedRate(partial(self._number, name, attribute), self._registry.now_ms)
+        for name in now.keys() - self._counted.keys():
+            reads = {
+                metric: partial(self._number, name, attribute)
                 for metric, attribute in self.COUNTS.items()
             }
+            self._counted[name] = Counted(self._registry.now_ms, **reads)
 
     def _number(self, listener: str, attribute: str) -> int:
         return int(getattr(self._now[listener], attribute))
@@ -76,9 +77,8 @@ class ListenerTraffic:
     def _attributes(self, listener: str, connection_count: int) -> Attributes:
         found: dict[str, float] = {"connection-count": connection_count}
         now_ms = self._registry.now_ms
-        for metric, rate in self._rates.get(listener, {}).items():
-            found[f"{metric}-rate"] = rate.value(now_ms)
-            found[f"{metric}-total"] = rate.read()
+        if listener in self._counted:
+            found |= self._counted[listener].shown(now_ms)
         if listener in self._logins:
             found.update(self._logins[listener].attributes(now_ms))
         return found
