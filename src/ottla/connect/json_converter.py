@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import deepcopy
 from decimal import Decimal, InvalidOperation
 from json.encoder import encode_basestring
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.config.config_def import HIGH, LOW, ConfigTable, config_key
 from ottla.config.rule import Rule, at_least
@@ -37,6 +37,7 @@ from ottla.connect.data import (
 )
 from ottla.connect.value_text import float32, java_double, java_float
 
+T = TypeVar("T")
 Encode = Callable[[Any], str]
 Decode = Callable[[Any], Any]
 
@@ -243,13 +244,7 @@ class JsonWriter:
         )
 
     def _plain_list(self, value: Collection[Any]) -> str:
-        parts: list[str] = []
-        try:
-            for item in value:
-                parts.append(self.plain(item))
-        except MisfitError as error:
-            raise error.inside(f"[{len(parts)}]") from None
-        return f"[{','.join(parts)}]"
+        return f"[{','.join(_of_each(value, self.plain))}]"
 
     def _plain_map(self, value: Mapping[Any, Any]) -> str:
         """An object if all keys are text, else an array of pairs."""
@@ -329,13 +324,7 @@ class JsonWriter:
         def encode(value: Any) -> str:
             if not isinstance(value, list | tuple):
                 raise wrong(value, schema)
-            parts: list[str] = []
-            try:
-                for item in value:
-                    parts.append(of_items(item))
-            except MisfitError as error:
-                raise error.inside(f"[{len(parts)}]") from None
-            return f"[{','.join(parts)}]"
+            return f"[{','.join(_of_each(value, of_items))}]"
 
         return encode
 
@@ -407,6 +396,17 @@ def _json_float(value: float) -> str:
 
 def _json_bytes(value: Any) -> str:
     return f'"{b64encode(value).decode()}"'
+
+
+def _of_each(items: Iterable[Any], function: Callable[[Any], T]) -> list[T]:
+    """What a function makes of items; the MisfitError of one says which it is."""
+    found: list[T] = []
+    try:
+        for item in items:
+            found.append(function(item))
+    except MisfitError as error:
+        raise error.inside(f"[{len(found)}]") from None
+    return found
 
 
 def _numeric_decimal(schema: Schema, value: Any) -> str:
@@ -510,13 +510,7 @@ class JsonReader:
         def decode(value: Any) -> list[Any]:
             if type(value) is not list:
                 raise wrong(value, schema)
-            found: list[Any] = []
-            try:
-                for item in value:
-                    found.append(of_items(item))
-            except MisfitError as error:
-                raise error.inside(f"[{len(found)}]") from None
-            return found
+            return _of_each(value, of_items)
 
         return decode
 

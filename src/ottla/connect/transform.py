@@ -134,6 +134,10 @@ class PartTransform(Transform):
             return schema.default
         return found
 
+    def read_all(self, value: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
+        """The fields that a schema has."""
+        return {name: self.read(value, name, field) for name, field in schema.fields}
+
 
 def struct_like(schema: Schema, fields: Collection[tuple[str, Schema]], **more: Any) -> Schema:
     """A required struct with the name, version, doc and parameters of another."""

@@ -159,7 +159,7 @@ class HeaderFrom(PartTransform):
             kept = {name: value[name] for name in value if name not in self.settings.fields}
             return self.changed(record, None, kept, headers=headers)
         made = self.made_schema(schema, self._made_of)
-        kept = {name: self.read(value, name, field) for name, field in made.fields}
+        kept = self.read_all(value, made)
         return self.changed(record, made, kept, headers=headers)
 
     def _header(

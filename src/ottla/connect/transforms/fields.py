@@ -104,7 +104,7 @@ class InsertField(PartTransform):
         inserted = self._inserted(record, has_schema=schema is not None)
         if schema is None:
             return self.changed(record, None, value | inserted)
-        filled = {name: self.read(value, name, field) for name, field in schema.fields}
+        filled = self.read_all(value, schema)
         return self.changed(record, self.made_schema(schema, self._made_of), filled | inserted)
 
     def _inserted(self, record: ConnectRecord, has_schema: bool) -> dict[str, Any]:
@@ -228,7 +228,7 @@ class ValueToKey(PartTransform):
         if schema is None:
             return record.replace(key_schema=None, key={name: value.get(name) for name in names})
         made = self.made_schema(schema, self._made_of)
-        key = {name: self.read(value, name, field) for name, field in made.fields}
+        key = self.read_all(value, made)
         return record.replace(key_schema=made, key=key)
 
     def _made_of(self, schema: Schema) -> Schema:

@@ -117,7 +117,7 @@ class Cast(PartTransform):
             found = {**value, **{name: value.get(name) for name in self._casts}}
             schemas = dict.fromkeys(found)
         else:
-            found = {name: self.read(value, name, field) for name, field in schema.fields}
+            found = self.read_all(value, schema)
             schemas = schema.by_name
         for name in self._casts.keys() & found.keys():
             try:
@@ -246,7 +246,7 @@ class SetSchemaMetadata(PartTransform):
                 return record
             raise DataError(f"{self.part}={shown(value)}: must have a schema to be named")
         if schema.type is SchemaType.STRUCT and value is not None:
-            value = {name: self.read(value, name, field) for name, field in schema.fields}
+            value = self.read_all(value, schema)
         return self.changed(record, self.made_schema(schema, self._made_of), value)
 
     def _made_of(self, schema: Schema) -> Schema:
@@ -282,7 +282,7 @@ class MaskField(PartTransform):
         schema, value = self.fields_of(record)
         found = dict(value)
         if schema is not None:
-            found = {name: self.read(value, name, field) for name, field in schema.fields}
+            found = self.read_all(value, schema)
         for name in self.settings.fields:
             field = schema.by_name.get(name) if schema is not None else None
             if schema is not None and field is None:
@@ -438,7 +438,7 @@ class TimestampConverter(PartTransform):
         field, form = self.settings.field, None
         found = dict(value)
         if schema is not None:
-            found = {name: self.read(value, name, each) for name, each in schema.fields}
+            found = self.read_all(value, schema)
             if field not in found:
                 return found
             form = form_of(schema.by_name[field])
