@@ -19,6 +19,7 @@ from ottla.clients.admin.admin import Admin
 from ottla.clients.admin.descriptions import NewTopic
 from ottla.config.config_type import INT, LIST, SHORT
 from ottla.config.connect_config import SourceConnectorConfig
+from ottla.connect.worker_clients import with_prefix
 from ottla.connect.worker_task import TaskParts
 from ottla.errors import ConfigError, ErrorCode, KafkaError
 
@@ -111,11 +112,7 @@ def topic_groups(
 
 def _group(name: str, properties: Mapping[str, str], default: TopicGroup | None) -> TopicGroup:
     prefix = f"{PREFIX}{name}."
-    own = {
-        key.removeprefix(prefix): value
-        for key, value in properties.items()
-        if key.startswith(prefix)
-    }
+    own = with_prefix(properties, prefix)
     if default is None:
         include: tuple[re.Pattern[str], ...] = (re.compile(".*"),)
     else:
