@@ -18,7 +18,6 @@ from ottla.security.acls import (
     AclTable,
     Resource,
     ResourceType,
-    parse_super_users,
 )
 from ottla.security.principal import KafkaPrincipal
 
@@ -133,10 +132,7 @@ def load_table(source: AclSource, terminal: Terminal) -> AclTable:
             "that there are no super users, and that what has no ACL is denied"
         )
         settings = {}
-    table = AclTable(
-        parse_super_users(settings.get("super.users") or ""),
-        (settings.get("allow.everyone.if.no.acl.found") or "false").lower() == "true",
-    )
+    table = AclTable.of_settings(settings)
     table.add(source.describe_acls())
     return table
 

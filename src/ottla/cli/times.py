@@ -20,16 +20,21 @@ _MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "second
 
 def timestamp_ms(text: str) -> int:
     """`YYYY-MM-DDTHH:mm:SS.sss` as milliseconds since 1970; without a zone it is UTC."""
-    from datetime import UTC, datetime
-
     try:
         if "T" not in text:
             raise ValueError(text)
-        moment = datetime.fromisoformat(text)
+        return _utc_ms(text)
     except ValueError:
         raise UsageError(
             f"--to-datetime takes YYYY-MM-DDTHH:mm:SS.sss with an optional zone, not '{text}'"
         ) from None
+
+
+def _utc_ms(text: str) -> int:
+    """A moment in a form of ISO 8601, without a zone in UTC; ValueError for other text."""
+    from datetime import UTC, datetime
+
+    moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)
@@ -47,18 +52,13 @@ def duration_ms(text: str) -> int:
 
 def moment_ms(text: str, now_ms: int) -> int | None:
     """A date, a date with a time (UTC without a zone), or `1h ago`; None for anything else."""
-    from datetime import UTC, datetime
-
     ago = re.fullmatch(_AGO, text.strip())
     if ago:
         return now_ms - int(ago["number"]) * _UNIT_MS[ago["unit"].lower()]
     try:
-        moment = datetime.fromisoformat(text.strip())
+        return _utc_ms(text.strip())
     except ValueError:
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
 
 
 CALENDAR_YEARS: Final = 400

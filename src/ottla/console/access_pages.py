@@ -23,7 +23,6 @@ from ottla.security.acls import (
     Decision,
     Resource,
     ResourceType,
-    parse_super_users,
     who_can,
 )
 from ottla.security.principal import KafkaPrincipal
@@ -157,10 +156,7 @@ async def acl_table(visit: Visit, acls: Sequence[AclBinding]) -> AclTable:
     resource = ConfigResource.broker(min(known.nodes, default=0))
     found = (await visit.cluster.configs.describe_configs([resource], False, False))[resource]
     settings = {} if isinstance(found, KafkaError) else {n: e.value for n, e in found.items()}
-    table = AclTable(
-        parse_super_users(settings.get("super.users") or ""),
-        (settings.get("allow.everyone.if.no.acl.found") or "false").lower() == "true",
-    )
+    table = AclTable.of_settings(settings)
     table.add(acls)
     return table
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.console import alert_rules as rules
 from ottla.console.alert_book import AlertBook, Webhook
-from ottla.console.group_look import offset_of
+from ottla.console.group_look import known_ends
 from ottla.console.lag_collector import LagCollector
 from ottla.errors import KafkaError
 from ottla.runtime.scheduler import pause
@@ -136,15 +136,14 @@ class AlertWatch:
             if rules.OF_DEAD_LETTERS.search(info.name)
             for each in info.available
         ][:MOST_LETTER_PARTITIONS]
-        found = await self._cluster.ends(led) if led else {}
-        ends = {each: offset_of(result) for each, result in found.items()}
+        ends = await known_ends(self._cluster, led)
         for each, end in ends.items():
             before = self._letter_ends.get(each)
-            if end is not None and before is not None and end > before:
+            if before is not None and end > before:
                 came, last_ms = self._letters.get(each.topic, (0, now_ms))
                 is_old = now_ms - last_ms >= 60_000 * limit
                 self._letters[each.topic] = ((0 if is_old else came) + end - before, now_ms)
-        self._letter_ends = {each: end for each, end in ends.items() if end is not None}
+        self._letter_ends = ends
         topics = {each.topic for each in led}
         self._letters = {name: each for name, each in self._letters.items() if name in topics}
         return rules.dead_letters(self._letters, now_ms, limit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.clients.admin.groups import DEAD
@@ -127,6 +127,15 @@ def _log_state(
     return LogState(
         start, end, stable, leader if is_live else NO_LEADER, known.leader_epoch(partition)
     )
+
+
+async def known_ends(
+    cluster: ConsoleCluster, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """The ends of the logs whose leaders say them."""
+    found = await cluster.ends(partitions) if partitions else {}
+    offsets = {each: offset_of(result) for each, result in found.items()}
+    return {each: end for each, end in offsets.items() if end is not None}
 
 
 def offset_of(found: ListOffsetsResult | KafkaError | None) -> int | None:

@@ -13,7 +13,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from ottla.clients.admin.admin_client import BulkError
-from ottla.console.group_look import lag_of, offset_of
+from ottla.console.group_look import known_ends, lag_of
 from ottla.console.lag_history import LOOK_MS, MOST_SERIES, LagHistory, Recent
 from ottla.console.membership_log import MembershipLog, MembershipLook
 from ottla.errors import KafkaError
@@ -196,9 +196,7 @@ class LagCollector:
     ) -> dict[TopicPartition, int]:
         """The log ends of the partitions that have a leader."""
         led = sorted(each for each in partitions if known.leader(each) in known.nodes)
-        found = await self._cluster.ends(led) if led else {}
-        offsets = {each: offset_of(result) for each, result in found.items()}
-        return {each: end for each, end in offsets.items() if end is not None}
+        return await known_ends(self._cluster, led)
 
     def _new_records(self, ends: Mapping[TopicPartition, int]) -> dict[str, int]:
         """The records that have come into each topic since the last look, if there was one."""
