@@ -13,6 +13,7 @@ import ottla
 from ottla.cli.main import main
 from ottla.cli.terminal import Terminal
 from ottla.streams import Serdes, Streams
+from ottla.testing import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -93,6 +94,33 @@ def test_an_application_goes_on_behind_records_that_are_gone(spark, broker, uniq
     with pytest.raises(StreamingQueryException, match="set the option failOnDataLoss to false"):
         run()
     run(fail_on_data_loss=False)
+
+    assert counts(committed(servers, numbers)) == [("a", 1), ("a", 2)]
+
+
+def test_a_folder_has_one_instance_at_a_time(spark, broker, unique, tmp_path):
+    """Until it is stopped, or its queries have ended: then another one goes on with its state."""
+    servers, name = broker.bootstrap_servers, unique("app")
+    texts, numbers = f"{name}.texts", f"{name}.numbers"
+
+    def counting():
+        app = Streams(name, servers, state_dir=tmp_path)
+        app.stream(texts).group_by_key().count().to(numbers)
+        return app
+
+    send(servers, texts, (b"a", b"1"))
+    first, second, third = (counting() for _ in range(3))
+    first.start()
+    for start in (second.start, second.run_once):
+        with pytest.raises(ValueError, match="another one needs a state_dir of its own"):
+            start()
+    wait_until(lambda: committed(servers, numbers), "the first count")
+    first.stop()
+    second.start()
+    for query in second.queries:
+        query.stop()
+    send(servers, texts, (b"a", b"2"))
+    third.run_once()
 
     assert counts(committed(servers, numbers)) == [("a", 1), ("a", 2)]
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 from ottla.cli.command_error import UsageError, listed
 from ottla.cli.output import one_line
 from ottla.cli.table import TEXT, show_rows
+from ottla.cli.topic_views import note_no_coordinators
+from ottla.structs import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -32,6 +34,7 @@ def list_groups(admin: Admin, arguments: Namespace, terminal: Terminal) -> int:
     states = group_states(arguments.state) if arguments.state else ()
     types = group_types(arguments.type) if arguments.type else ()
     found, status = listed(lambda: admin.list_groups(states, types), "groups", terminal.note)
+    status = max(status, note_no_coordinators(admin, OFFSETS_TOPIC, "groups", terminal))
     groups = [each for _, each in sorted({each.group_id: each for each in found}.items())]
     if arguments.format != TEXT:
         rows = [
@@ -85,6 +88,7 @@ def shown_groups(admin: Admin, arguments: Namespace, terminal: Terminal) -> tupl
     if not arguments.all_groups:
         return chosen_groups(admin, arguments), 0
     found, status = listed(admin.list_groups, "groups", terminal.note)
+    status = max(status, note_no_coordinators(admin, OFFSETS_TOPIC, "groups", terminal))
     return sorted({group.group_id for group in found}), status
 
 

@@ -12,6 +12,7 @@ from ottla.structs import (
     EARLIEST_TIMESTAMP,
     INTERNAL_TOPICS,
     LATEST_TIMESTAMP,
+    OFFSETS_TOPIC,
     NamedTuple,
     TopicPartition,
 )
@@ -312,6 +313,18 @@ def leaders_of(admin: Admin, topics: Collection[str]) -> dict[TopicPartition, in
     }
 
 
+def note_no_coordinators(admin: Admin, topic: str, what: str, terminal: Terminal) -> int:
+    """1 where partitions of such a topic have no leader: no broker lists what is theirs."""
+    leaders = leaders_of(admin, {topic})
+    missing = [str(each.partition) for each, leader in sorted(leaders.items()) if leader < 0]
+    if missing:
+        which = ", ".join(missing)
+        terminal.note(
+            f"Error: partitions {which} of {topic} have no leader: {what} of theirs are not listed"
+        )
+    return 1 if missing else 0
+
+
 def note_no_leader(partition: TopicPartition, terminal: Terminal) -> None:
     """Say that a partition cannot be asked about now."""
     terminal.note(f"Error: partition {partition} does not have a leader. It is skipped.")
@@ -371,6 +384,7 @@ def committed(admin: Admin, ends: Offsets, terminal: Terminal) -> tuple[dict[str
     """The offsets that each group has committed for these partitions, and the status."""
     found: dict[str, Offsets] = {}
     groups, status = listed(admin.list_groups, "groups", terminal.note)
+    status = max(status, note_no_coordinators(admin, OFFSETS_TOPIC, "groups", terminal))
     for group in sorted({each.group_id for each in groups}):
         offsets = {p: entry.offset for p, entry in admin.list_group_offsets(group).items()}
         found[group] = {partition: offsets[partition] for partition in offsets if partition in ends}

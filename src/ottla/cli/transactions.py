@@ -20,9 +20,10 @@ from ottla.cli.options import (
 )
 from ottla.cli.property_files import command_settings
 from ottla.cli.table import add_format, show_columns
+from ottla.cli.topic_views import note_no_coordinators
 from ottla.clients.admin.transactions import HangingTransaction
 from ottla.errors import ErrorCode, KafkaError
-from ottla.structs import TopicPartition
+from ottla.structs import TRANSACTIONS_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -284,10 +285,11 @@ def list_transactions(admin: Admin, arguments: Namespace, terminal: Terminal) ->
         raise CommandError(
             f"'{arguments.transactional_id_pattern}' is no regular expression"
         ) from error
+    missing = note_no_coordinators(admin, TRANSACTIONS_TOPIC, "transactional ids", terminal)
     show_columns(LISTED, sorted(found), arguments.format, terminal)
     if not found:
         terminal.remark("no transactions")
-    return status
+    return max(status, missing)
 
 
 def describe_transaction(admin: Admin, arguments: Namespace, terminal: Terminal) -> None:

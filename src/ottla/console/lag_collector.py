@@ -16,9 +16,9 @@ from ottla.clients.admin.admin_client import BulkError
 from ottla.console.group_look import known_ends, lag_of
 from ottla.console.lag_history import LOOK_MS, MOST_SERIES, LagHistory, Recent
 from ottla.console.membership_log import MembershipLog, MembershipLook
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.scheduler import pause
-from ottla.structs import NO_UUID, NamedTuple, TopicPartition
+from ottla.structs import NO_UUID, OFFSETS_TOPIC, NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -121,7 +121,8 @@ class LagCollector:
                 raise
             self._keep(group for each in lists.values() for group in each)
             silent = {f"broker {k}": error.results[k] for k in error.results.keys() - lists}
-        return silent | await self._look_at(sorted(self._listed))
+        silent |= await self._look_at(sorted(self._listed))
+        return silent | without_coordinator(await self._cluster.snapshot())
 
     async def _look_at(self, asked: Sequence[str]) -> dict[str, KafkaError]:
         """The offsets of groups, and the ends of the logs that they read; the errors of others."""
@@ -264,3 +265,13 @@ class LagCollector:
                 self.note_membership(
                     now_ms, name, MembershipLook(group.state, members, group.group_epoch)
                 )
+
+
+def without_coordinator(known: Cluster) -> dict[str, KafkaError]:
+    """The error of the groups that no broker lists, as theirs has no leader."""
+    topic = known.topics.get(OFFSETS_TOPIC)
+    numbers = sorted(topic.partitions.keys() - {*topic.available}) if topic is not None else []
+    if not numbers:
+        return {}
+    what = f"the groups of partitions {', '.join(map(str, numbers))} of {OFFSETS_TOPIC}"
+    return {what: KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "they have no leader")}

@@ -3,6 +3,7 @@
 import pytest
 
 from ottla.clients.admin.admin_client import checked
+from ottla.clients.admin.descriptions import TopicPartitionInfo
 from ottla.errors import ErrorCode, KafkaError
 
 
@@ -34,6 +35,21 @@ def test_groups_of_brokers_that_answer_are_shown_beside_one_that_hangs(
     assert "Error: no groups of broker 1: REQUEST_TIMED_OUT: it hangs\n" in outcome.err
     assert "a" in outcome.out
     assert "b" in outcome.out
+
+
+@pytest.mark.parametrize("words", [("--list",), ("--describe", "--all-groups", "--state")])
+def test_groups_without_a_coordinator_are_not_left_out_silently(tool, cluster, words):
+    """No broker lists them, while the partition that has them is without a leader."""
+    infos = [TopicPartitionInfo(number, number - 1, 0, (0, 1), ()) for number in (0, 1)]
+    cluster.add_topic("__consumer_offsets", *infos)
+
+    outcome = tool("consumer-groups", *words)
+
+    assert outcome.status == 1
+    assert outcome.err.startswith(
+        "Error: partitions 0 of __consumer_offsets have no leader: groups of theirs are not listed"
+    )
+    assert "a" in outcome.out
 
 
 def test_error_of_every_broker_is_that_of_the_command(tool, cluster):

@@ -199,6 +199,21 @@ def test_transactions_of_brokers_that_answer_are_listed_beside_one_that_hangs(
     assert outcome.lines[1].split()[0] == "till-1"
 
 
+def test_transactions_without_a_coordinator_are_not_left_out_silently(transactions, cluster):
+    """No broker lists them, while the partition that has them is without a leader."""
+    cluster.add_id("till-1", 7)
+    cluster.producers[TopicPartition(TRANSACTIONS_TOPIC, 4)] = []
+    infos = [TopicPartitionInfo(4, -1, 0, (0,), ())]
+    away = {TRANSACTIONS_TOPIC: TopicDescription(TRANSACTIONS_TOPIC, partitions=infos)}
+    cluster.describe_topics = lambda names: away
+
+    outcome = transactions("list")
+
+    assert outcome.status == 1
+    assert outcome.err.startswith("Error: partitions 4 of __transaction_state have no leader: ")
+    assert outcome.lines[1].split()[0] == "till-1"
+
+
 # `ottla transactions find-hanging`.
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 from lag_world import LagWorld
 
+from ottla.clients.metadata import Cluster, PartitionInfo, TopicInfo
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.console import lag_collector
 from ottla.console.group_look import lag_of, observations_since
 from ottla.console.lag_causes import explain
-from ottla.console.lag_collector import LagCollector
+from ottla.console.lag_collector import LagCollector, without_coordinator
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.list_offsets import ListOffsetsRequest
 from ottla.protocol.offsets import OffsetFetchRequest
-from ottla.structs import TopicPartition
+from ottla.structs import NO_UUID, OFFSETS_TOPIC, TopicPartition
 
 
 class Enough(Exception):
@@ -231,3 +232,19 @@ def test_topic_that_does_not_exist_is_left_out_of_a_look(world):
 
     assert list(seen.logs) == [there]
     assert seen.lag(UNKNOWN) is None
+
+
+@pytest.mark.parametrize(("leaders", "named"), [((0, 1), ""), ((-1, 1), "0"), ((-1, -1), "0, 1")])
+def test_groups_without_a_coordinator_are_named(leaders, named):
+    """No broker lists them, so that they seemed not to be there."""
+    parts = {
+        number: PartitionInfo(OFFSETS_TOPIC, number, leader, 0, (0,), (), ())
+        for number, leader in enumerate(leaders)
+    }
+    topic = TopicInfo(OFFSETS_TOPIC, NO_UUID, True, parts)
+
+    found = without_coordinator(Cluster(topics={OFFSETS_TOPIC: topic}))
+
+    assert without_coordinator(Cluster()) == {}
+    expected = [f"the groups of partitions {named} of {OFFSETS_TOPIC}"] if named else []
+    assert list(found) == expected
