@@ -18,6 +18,7 @@ from ottla.security.acls import (
     AclTable,
     Resource,
     ResourceType,
+    table_of,
 )
 from ottla.security.principal import KafkaPrincipal
 
@@ -132,7 +133,7 @@ def load_table(source: AclSource, terminal: Terminal) -> AclTable:
             "that there are no super users, and that what has no ACL is denied"
         )
         settings = {}
-    table = AclTable.of_settings(settings)
+    table = table_of(settings)
     table.add(source.describe_acls())
     return table
 

@@ -23,6 +23,7 @@ from ottla.security.acls import (
     Decision,
     Resource,
     ResourceType,
+    table_of,
     who_can,
 )
 from ottla.security.principal import KafkaPrincipal
@@ -156,7 +157,7 @@ async def acl_table(visit: Visit, acls: Sequence[AclBinding]) -> AclTable:
     resource = ConfigResource.broker(min(known.nodes, default=0))
     found = (await visit.cluster.configs.describe_configs([resource], False, False))[resource]
     settings = {} if isinstance(found, KafkaError) else {n: e.value for n, e in found.items()}
-    table = AclTable.of_settings(settings)
+    table = table_of(settings)
     table.add(acls)
     return table
 

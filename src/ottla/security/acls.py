@@ -374,12 +374,6 @@ class AclTable:
         """ACLs that name a host."""
         self._decided: dict[object, bool] = {}
 
-    @classmethod
-    def of_settings(cls, settings: Mapping[str, str | None]) -> Self:
-        """A table without an ACL, as a broker with these settings begins."""
-        allows = (settings.get("allow.everyone.if.no.acl.found") or "false").lower()
-        return cls(parse_super_users(settings.get("super.users") or ""), allows == "true")
-
     def __iter__(self) -> Iterator[AclBinding]:
         """Every ACL, by type, name and pattern type of its resource; the table may change."""
         for pattern in tuple(self._order):
@@ -586,6 +580,12 @@ class AclTable:
                 for entry in self._about_principal(pattern, name)
             )
         }
+
+
+def table_of(settings: Mapping[str, str | None]) -> AclTable:
+    """A table without an ACL, as a broker with these settings begins."""
+    allows = (settings.get("allow.everyone.if.no.acl.found") or "false").lower()
+    return AclTable(parse_super_users(settings.get("super.users") or ""), allows == "true")
 
 
 def who_can(
