@@ -12,6 +12,7 @@ from typing import TypeVar
 from ottla.clients.admin.admin_client import checked
 from ottla.clients.callbacks import tell
 from ottla.clients.client_metrics import ConsumerMetrics, Metrics
+from ottla.clients.client_settings import retry_backoff
 from ottla.clients.committed_offsets import NO_MEMBERSHIP, ConsumerGroupMetadata
 from ottla.clients.consumer.completed_fetch import Decoding
 from ottla.clients.consumer.consumer_coordinator import ConsumerCoordinator, Offsets
@@ -35,7 +36,7 @@ from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime import Runtime
 from ottla.runtime.scheduler import is_under_way, within
-from ottla.runtime.timing import Backoff, Deadline
+from ottla.runtime.timing import Deadline
 from ottla.structs import (
     CONSUMER_REPLICA_ID,
     NO_EPOCH,
@@ -113,8 +114,7 @@ class ConsumerCore:
             runtime.scheduler.call_every(max(1, config.auto_commit_interval_ms), self.unsettle),
             runtime.scheduler.call_every(idle_ms, self.client.close_idle),
         ]
-        shortest_ms, longest_ms = config.retry_backoff_ms, config.retry_backoff_max_ms
-        backoff = Backoff(shortest_ms, longest_ms, runtime.random.random)
+        backoff = retry_backoff(config, runtime)
         self._retrying = Retrying(self.metadata, backoff, runtime.scheduler, ends_attempts=True)
 
     # Polling
@@ -226,10 +226,9 @@ class ConsumerCore:
     def _settle(self) -> RebalanceEvent | None:
         """Do all work but fetching; returns an event that the application has to handle."""
         assigning = self._assigning
-        if assigning is not None:
-            event = assigning.step()
-            if event is not None:
-                return event
+        event = None if assigning is None else assigning.step()
+        if event is not None:
+            return event
         self._auto_commit_if_due()
         self._find_positions()
         self.is_settled = (
