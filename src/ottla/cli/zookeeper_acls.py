@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from ottla.cli.zookeeper_session import address, reachable
 from ottla.config.broker_config import BrokerConfig
@@ -57,15 +57,12 @@ def stored_acls(settings: Mapping[str, str]) -> Iterator[StoredAcls]:
     """A session for the block, by a broker's settings; CommandError where no server answers."""
     servers, _ = address(settings["zookeeper.connect"])
     reachable(servers)
-    io = IoThread("ottla-acls")
-    try:
+    with closing(IoThread("ottla-acls")) as io:
         store = io.run(_open(settings))
         try:
             yield StoredAcls(io, store)
         finally:
             io.run(store.registry.close())
-    finally:
-        io.close()
 
 
 async def _open(settings: Mapping[str, str]) -> AclStore:

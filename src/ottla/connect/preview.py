@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import islice
 from typing import Any, Final, NamedTuple, cast
 
@@ -91,12 +92,9 @@ class Preview:
 
     def records(self, most: int, limit_ms: int) -> Iterator[PreviewedRecord]:
         """The first records, at most so many; fewer if there are no more for now."""
-        io = IoThread("connect-preview")
-        try:
+        with closing(IoThread("connect-preview")) as io:
             read = self._of_source if self._class.kind == "source" else self._of_topics
             yield from islice(read(io.runtime, limit_ms), most)
-        finally:
-            io.close()
 
     def _conversion(self) -> Conversion:
         made = (self._config, self._properties)

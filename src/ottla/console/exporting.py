@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from base64 import b64encode
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -228,8 +228,7 @@ async def parquet_pieces(
     """A file of Parquet, which is whole before its first byte is sent."""
     work = cluster.runtime.background.run
     notes: list[str] = []
-    file = await work(partial(ParquetRows, of_records))
-    try:
+    with closing(await work(partial(ParquetRows, of_records))) as file:
         async with aclosing(windows):
             async for window in windows:
                 notes += window.notes
@@ -238,8 +237,6 @@ async def parquet_pieces(
         await work(partial(file.finish, notes))
         while piece := await work(file.read):
             yield piece
-    finally:
-        file.close()
 
 
 def is_record(row: Any) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Final
 
 from ottla.clients.admin.transactions import OpenTransaction
@@ -114,11 +114,8 @@ async def range_fetcher(
     """A reader of a few records, closed behind the block; a fetch has `fetch_bytes` or more."""
     own = READER_SETTINGS | {"max.partition.fetch.bytes": str(fetch_bytes)}
     config = ConsumerConfig.parse(cluster.client_settings | own)
-    fetcher = RangeFetcher(cluster.runtime, config)
-    try:
+    with closing(RangeFetcher(cluster.runtime, config)) as fetcher:
         yield fetcher
-    finally:
-        fetcher.close()
 
 
 async def _first_timestamp(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from contextlib import closing
 
 from ottla.runtime import Disk, File
 from ottla.structs import Value
@@ -36,11 +37,8 @@ class FlushJob(Value):
             _unless_gone(_fsync_dir, self.disk, directory)
 
     def _sync_path(self, path: str) -> None:
-        file = self.disk.open(path)
-        try:
+        with closing(self.disk.open(path)) as file:
             _fsync(file)
-        finally:
-            file.close()
 
 
 def _fsync(file: File) -> None:

@@ -8,6 +8,7 @@ looked up and may be dropped again.
 
 from __future__ import annotations
 
+from contextlib import closing
 from struct import Struct
 from typing import ClassVar
 
@@ -123,20 +124,14 @@ class IndexFile:
         self.is_full = count >= self.max_entries - self.KEPT_FREE
 
     def _read_last(self) -> bytes:
-        file = self._disk.open(self.path)
-        try:
+        with closing(self._disk.open(self.path)) as file:
             return file.pread(self.ENTRY.size, self._written - self.ENTRY.size)
-        finally:
-            file.close()
 
     def _write_from(self, position: int) -> None:
         entries = self.raw_entries()
-        file = self._disk.open(self.path, create=True)
-        try:
+        with closing(self._disk.open(self.path, create=True)) as file:
             if file.size() > position:
                 file.truncate(position)
             if len(entries) > position:
                 file.pwrite(bytes(entries[position:]), position)
-        finally:
-            file.close()
         self._written = len(entries)

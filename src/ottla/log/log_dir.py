@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Final
 from uuid import UUID
 
@@ -224,9 +224,6 @@ def read_topic_id(disk: Disk, path: str) -> UUID:
 def write_topic_id(disk: Disk, path: str, topic_id: UUID) -> None:
     """Write the file; the first flush of the log syncs it."""
     data = f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n".encode()
-    file = disk.open(path, create=True)
-    try:
+    with closing(disk.open(path, create=True)) as file:
         file.pwrite(data, 0)
         file.truncate(len(data))
-    finally:
-        file.close()

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import closing
 
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
 from ottla.log.log_files import SNAPSHOT_SUFFIX, parse_segment_name, segment_path
@@ -417,12 +418,9 @@ class ProducerStateManager:
         else:
             data = self._image.encode()
         path = self.snapshot_path(end_offset)
-        file = self._disk.open(path, create=True)
-        try:
+        with closing(self._disk.open(path, create=True)) as file:
             file.pwrite(data, 0)
             file.truncate(len(data))
-        finally:
-            file.close()
         if end_offset not in self._snapshot_offsets:
             self._snapshot_offsets = sorted([*self._snapshot_offsets, end_offset])
 

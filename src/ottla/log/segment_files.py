@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import Final
 
@@ -106,11 +106,8 @@ def sync_files(disk: Disk, segment: LogSegment) -> None:
     """Force batches and indexes to disk; their names are not forced with them."""
     segment.file.fsync()
     for path in segment.files()[1:]:
-        file = disk.open(path)
-        try:
+        with closing(disk.open(path)) as file:
             file.fsync()
-        finally:
-            file.close()
 
 
 def set_suffix(segment: LogSegment, suffix: str) -> None:

@@ -8,6 +8,7 @@ is such a transaction. Invariant: entries are in the order of their last offsets
 from __future__ import annotations
 
 from bisect import bisect_left
+from contextlib import closing
 from operator import attrgetter
 from struct import Struct
 from typing import Final
@@ -42,11 +43,8 @@ class TransactionIndex:
 
     def append(self, aborted: AbortedTxn) -> None:
         """Add a transaction that ends behind all others here."""
-        file = self._disk.open(self.path, create=True)
-        try:
+        with closing(self._disk.open(self.path, create=True)) as file:
             file.pwrite(ENTRY.pack(TRANSACTION_INDEX_VERSION, *aborted), file.size())
-        finally:
-            file.close()
         if self._entries is not None:
             self._entries.append(aborted)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from typing import Final, TypeVar
 
 from ottla.clients.admin.admin import Admin
@@ -108,14 +109,11 @@ def decoded(records: Iterable[ConsumerRecord], decode: Decode[T], what: str) -> 
 
 def read_checkpoints(cluster: MirrorCluster, topic: str, clock: Clock) -> GroupCheckpoints:
     """The newest checkpoint of each group and partition, as the topic has them now."""
-    reader = LatestRecordsReader(cluster, topic, clock)
-    try:
+    with closing(LatestRecordsReader(cluster, topic, clock)) as reader:
         groups = GroupCheckpoints()
         for checkpoint in decoded(reader.read_to_end(), Checkpoint.of, "checkpoint"):
             groups.add(checkpoint)
         return groups
-    finally:
-        reader.close()
 
 
 class GroupSync:

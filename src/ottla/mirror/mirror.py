@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
+from contextlib import closing
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
@@ -372,8 +373,7 @@ class FlowRunner:
         self._again_and_again("keeper", self._keep)
 
     def _keep(self) -> None:
-        keeper = Keeper(self.flow, self._plan, self.beans)
-        try:
+        with closing(Keeper(self.flow, self._plan, self.beans)) as keeper:
             keeper.open()
             while not self._is_over.wait(TURN_S):
                 topics = keeper.turn(is_owner=KEEPER in self.owned)
@@ -385,8 +385,6 @@ class FlowRunner:
                     self._topic_count = len(keeper.topics.sources)
                     self._group_count = keeper.group_count
                 self.on_success("keeper")
-        finally:
-            keeper.close()
 
     def on_circles(self, circles: frozenset[str]) -> None:
         """Tell of topics that are left out for their names, once."""

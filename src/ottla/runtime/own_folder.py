@@ -8,7 +8,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -42,11 +42,8 @@ class OwnFolder:
 @contextmanager
 def own_folder(prefix: str) -> Iterator[Path]:
     """An `OwnFolder` for the block."""
-    folder = OwnFolder(prefix)
-    try:
+    with closing(OwnFolder(prefix)) as folder:
         yield folder.path
-    finally:
-        folder.close()
 
 
 def _claim(folder: Path) -> int:

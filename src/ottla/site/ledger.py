@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -106,11 +107,8 @@ class Ledger:
         import sqlite3
 
         expected = Counter(fields["person"] for fields in self._objects(LOGINS))
-        database = sqlite3.connect(self._folder / LOGIN_COUNTERS / DATABASE)
-        try:
+        with closing(sqlite3.connect(self._folder / LOGIN_COUNTERS / DATABASE)) as database:
             found = Counter(dict(database.execute("select person, count from logins")))
-        finally:
-            database.close()
         return "logins", expected, found
 
     def _late_joiner(self) -> tuple[str, Counter[Any], Counter[Any]]:
@@ -195,11 +193,8 @@ class Ledger:
 
 def read_topic(servers: str, topic: str) -> list[ConsumerRecord]:
     """All records of committed transactions, partition by partition."""
-    reader = TopicScan(servers, topic, {})
-    try:
+    with closing(TopicScan(servers, topic, {})) as reader:
         return reader.rest()
-    finally:
-        reader.close()
 
 
 def _newest(records: list[ConsumerRecord]) -> dict[bytes, bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Final
 
 from ottla.log.log_dir import LogDir
@@ -121,20 +121,14 @@ class Piece(Value, frozen=True):
                 raise error.cause from None
             raise
         with blaming(target_dir, f"writing {target}"):
-            file = target_dir.disk.open(target, create=not self.position)
-            try:
+            with closing(target_dir.disk.open(target, create=not self.position)) as file:
                 file.pwrite(data, self.position)
-            finally:
-                file.close()
             target_dir.disk.set_modified_ms(target, modified_ms)
 
 
 def _read(log_dir: LogDir, path: str, length: int, position: int) -> bytes:
-    file = log_dir.disk.open(path)
-    try:
+    with closing(log_dir.disk.open(path)) as file:
         data = file.pread(length, position)
-    finally:
-        file.close()
     if len(data) < length:
         raise SourceCutError(f"{path} has no {length} bytes at {position}")
     return data
