@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -16,6 +16,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager
+from typing import cast
 
 from ottla.clients.client_settings import retry_backoff
 from ottla.clients.committed_offsets import (
@@ -34,7 +35,7 @@ from ottla.clients.consumer.subscription_state import (
 )
 from ottla.clients.group_coordination import CoordinatorLink
 from ottla.clients.metadata import Cluster, Metadata
-from ottla.clients.network_client import NetworkClient
+from ottla.clients.network_client import NetworkClient, check_code
 from ottla.clients.retrying import Retrying, ended_by, may_pass
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.config.client_config import ConsumerConfig
@@ -46,7 +47,11 @@ from ottla.protocol.consumer_protocol import (
     encode_subscription,
     partitions_of,
 )
-from ottla.protocol.group import JoinGroupResponseMember
+from ottla.protocol.group import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    JoinGroupResponseMember,
+)
 from ottla.runtime import Buffer
 from ottla.runtime.scheduler import pause
 from ottla.runtime.timing import Deadline
@@ -116,7 +121,22 @@ class ConsumerCoordinator:
             self._assignment.metadata,
             self._assignment.assign,
             self._on_change,
+            resume=self._resume,
         )
+
+    async def _resume(self, members: Sequence[JoinGroupResponseMember]) -> None:
+        """Lead again after a restart: topics may have changed while no leader looked at them."""
+        try:
+            limit = Deadline(self._runtime.clock, self._config.request_timeout_ms)
+            request = DescribeGroupsRequest(groups=[self.link.group_id])
+            answer = await self._client.send(await self.link.node_id(limit), request)
+            (group,) = cast(DescribeGroupsResponse, answer).groups
+            check_code(group.error_code, f"group {self.link.group_id}")
+            shares = [self._assignment.read(each.member_assignment) for each in group.members]
+        except (KafkaError, ValueError) as error:
+            logger.info("group %s: its assignment is not known: %s", self.link.group_id, error)
+            shares = None
+        await self._assignment.resume(members, shares)
 
     # Rebalancing
 
@@ -481,6 +501,20 @@ class GroupAssignment:
         assignment = assignor.assign(counts, subscriptions)
         logger.info("as leader, divided %s by %s: %s", counts, name, assignment)
         return {member_id: encode_assignment(share) for member_id, share in assignment.items()}
+
+    async def resume(
+        self,
+        members: Sequence[JoinGroupResponseMember],
+        shares: Sequence[Sequence[TopicPartition]] | None,
+    ) -> None:
+        """Lead a group whose partitions were divided before; its `shares` are None if unknown."""
+        topics = {topic for member in members for topic in read_subscription(member).topics}
+        await self._learn_of(topics)
+        self._group_topics = frozenset(topics)
+        self._divided = self._metadata.cluster.partition_counts(sorted(topics))
+        if shares is not None:
+            divided = {partition for share in shares for partition in share}
+            self._divided = Counter(partition.topic for partition in divided)
 
     def read(self, assignment: Buffer) -> list[TopicPartition]:
         """This member's partitions; the bytes may be empty if there are none."""

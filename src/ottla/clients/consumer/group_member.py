@@ -60,6 +60,7 @@ class GroupMember(Membership):
         assign: Assign,
         on_change: Callable[[], object],
         protocol_type: str = CONSUMER_PROTOCOL_TYPE,
+        resume: Resume | None = None,
     ) -> None:
         """`protocol_type` is the kind of data that members exchange: a group has one for all."""
         super().__init__(client, link, config, on_change)
@@ -70,6 +71,7 @@ class GroupMember(Membership):
         self.is_leader = False
         self._metadata = metadata
         self._assign = assign
+        self._resume = resume
         self._heard_ms: int  # when the coordinator has answered, since the last join
 
     @property
@@ -134,7 +136,10 @@ class GroupMember(Membership):
         assignments: Mapping[str, bytes] = {}
         if self.is_leader and not response.skip_assignment:
             assignments = await self._assign(protocol, response.members)
-        return JoinedGroup(protocol, await self._send_sync(node_id, protocol, assignments))
+        joined = JoinedGroup(protocol, await self._send_sync(node_id, protocol, assignments))
+        if self.is_leader and response.skip_assignment and self._resume is not None:
+            await self._resume(response.members)
+        return joined
 
     async def _send_join(self, node_id: int) -> JoinGroupResponse:
         config = self._config
@@ -312,6 +317,8 @@ Metadata = Callable[[], list[tuple[str, bytes]]]
 """The names of the assignors that this member can run, with its data for each."""
 Assign = Callable[[str, Sequence[JoinGroupResponseMember]], Awaitable[Mapping[str, bytes]]]
 """As the leader of the group: computes each member's assignment, by the name of an assignor."""
+Resume = Callable[[Sequence[JoinGroupResponseMember]], Awaitable[None]]
+"""As a leader that is back, and whose group keeps its assignment: takes over the members' data."""
 
 
 class JoinedGroup(NamedTuple):

@@ -197,6 +197,27 @@ def test_static_member_comes_back_without_a_rebalance(broker, topic, group):
         assert len(journal.events) == told
 
 
+@pytest.mark.parametrize("grows", ["while it is away", "after it is back"])
+def test_partitions_reach_a_group_whose_static_leader_was_restarted(broker, topic, group, grows):
+    """Its group keeps the assignment, and no other member looks at the topics."""
+    settings = {"group_id": group, "topics": [topic], "metadata_max_age_ms": 100}
+    with Admin(broker.bootstrap_servers) as admin:
+        leader = consumer_of(broker, group_instance_id="one", **settings)
+        poll_until([leader], leader.assignment)
+        with consumer_of(broker, group_instance_id="two", **settings) as other:
+            both = [leader, other]
+            poll_until(both, lambda: leader.assignment() and other.assignment())
+            leader.close()
+            if grows == "while it is away":
+                admin.create_partitions({topic: 5})
+            with consumer_of(broker, group_instance_id="one", **settings) as again:
+                both = [again, other]
+                poll_until(both, again.assignment)
+                if grows == "after it is back":
+                    admin.create_partitions({topic: 5})
+                poll_until(both, lambda: len(again.assignment() | other.assignment()) == 5)
+
+
 def test_pattern_finds_topics_that_come_later(broker, unique, group):
     """A subscription by pattern takes in new topics with the next metadata."""
     stem = unique("pattern")

@@ -12,13 +12,22 @@ from mock_kafka import HANG_UP, Later, MockCluster
 from ottla.clients.consumer.subscription_state import RebalanceEvent, RebalanceListener
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.consumer_protocol import decode_subscription
+from ottla.protocol.consumer_protocol import (
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.group import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupResponse,
+    JoinGroupResponseMember,
     SyncGroupRequest,
 )
 from ottla.protocol.metadata import MetadataRequest
@@ -156,6 +165,49 @@ def test_only_the_leader_has_its_group_rebalance_when_a_topic_grows(runtime, clu
     poll_until_settled(world)
 
     assert len(joins(cluster)) == (3 if leads else 2)
+
+
+@pytest.mark.parametrize("describes", [True, False])
+@pytest.mark.parametrize("meanwhile", ["nothing", "a topic grows", "a topic is deleted"])
+def test_leader_that_is_back_looks_at_the_topics_again(runtime, cluster, describes, meanwhile):
+    """It divides nothing (KIP-814), and misses no change: neither one of before nor a later one."""
+    cluster.topics["orders"] = 1
+    world = ConsumerWorld(runtime, cluster, group_id="g", group_instance_id="i")
+    world.logs[2] = []
+    others = [TopicPartition("pages", 1)] if meanwhile == "a topic grows" else []
+    before = [TopicPartition("pages", 0), TopicPartition("pages", 1), TopicPartition("orders", 0)]
+    if meanwhile == "a topic is deleted":
+        before.append(TopicPartition("gone", 0))
+    elif meanwhile == "a topic grows":
+        before.remove(others[0])
+
+    def come_back(request, version):
+        response = world.join(request, version)
+        response.skip_assignment = True
+        metadata = encode_subscription(["pages", "orders", "gone"], [], -1, None)
+        other = JoinGroupResponseMember(member_id="other", metadata=metadata)
+        response.members.append(other)
+        return response
+
+    def describe(request, version):
+        group = DescribedGroup(error_code=0 if describes else ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        for share in (before[:1], before[1:]) if describes else ():
+            assignment = encode_assignment(share)
+            group.members.append(DescribedGroupMember(member_assignment=assignment))
+        return DescribeGroupsResponse(groups=[group])
+
+    cluster[0].on(DescribeGroupsRequest, describe)
+    cluster[0].on(JoinGroupRequest, world.join, come_back, world.join)
+    cluster[0].on(SyncGroupRequest, world.give(0), world.sync)
+    world.subscribe()
+    poll_until_settled(world)
+    missed = describes and meanwhile != "nothing"
+    assert len(joins(cluster)) == 1 + missed
+
+    cluster.topics["pages"] = 3
+    world.run(world.core.metadata.update(world.deadline()))
+    poll_until_settled(world)
+    assert len(joins(cluster)) == 2 + missed
 
 
 def test_leader_that_knows_the_topics_asks_for_no_metadata(runtime, cluster):
