@@ -225,6 +225,10 @@ class Keeper:
     def open(self) -> None:
         """Check the clusters and make the topics that the flow itself needs."""
         self._sync.check_clusters()
+        self.make_own_topics()
+
+    def make_own_topics(self) -> None:
+        """Make those of them that are missing."""
         source = self.flow.sync_cluster is self.flow.source
         self._sync.create_internal_topics(self._source if source else self._target)
 
@@ -335,6 +339,8 @@ class FlowRunner:
         self._assigned: dict[TopicPartition, Assigned] = {}
         self._errors: dict[str, str] = {}
         self._topic_count = self._group_count = 0
+        self.may_lack_topic = False
+        """Whether the keeper is to look for the flow's own topics: one may have been deleted."""
         self._lags: dict[int, int | None] = {}
         self._circles: frozenset[str] = frozenset()
         self._stopped: dict[int, Mapping[TopicPartition, str]] = {}
@@ -376,6 +382,9 @@ class FlowRunner:
         with closing(Keeper(self.flow, self._plan, self.beans)) as keeper:
             keeper.open()
             while not self._is_over.wait(TURN_S):
+                if self.may_lack_topic:
+                    self.may_lack_topic = False
+                    keeper.make_own_topics()
                 topics = keeper.turn(is_owner=KEEPER in self.owned)
                 if topics is not None:
                     self.on_topics(topics)
@@ -562,6 +571,7 @@ class FlowRunner:
                 if self._is_over.is_set():
                     return
                 logger.warning("%s, %s: %s", self.flow.name, who, error)
+                self.may_lack_topic |= isinstance(error, KafkaError) and error.retriable
                 with self._lock:
                     self._errors[who] = str(error)
                 if self.clock.monotonic_ms() - begun_ms > LONGEST_BACKOFF_MS:
@@ -619,6 +629,8 @@ class FlowTask:
         if self._flush.is_due():
             self._task.commit()
             self._runner.on_success(f"task {self._number}")
+        self._runner.may_lack_topic |= self._task.may_lack_topic
+        self._task.may_lack_topic = False
         self._tell(self._task.lag())
         return bool(self._share)
 

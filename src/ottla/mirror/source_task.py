@@ -60,6 +60,8 @@ HOLD_MS: Final = 2000
 STANDING_S: Final = 120.0
 """After which what is written of the flow itself will not arrive: its topic was made again with
 fewer partitions. No transaction is open for so long, unless a setting says so."""
+LACKING_MS: Final = 5000
+"""After which the topic may be gone that something is written to."""
 BLOCK_MS: Final = 1000
 """How long a poll waits for room in the producer; the rest is sent by the next one."""
 FETCH_BYTES: Final = 4 << 20
@@ -129,7 +131,9 @@ class SourceTask:
         self.syncs = OffsetSyncQueue(flow.config.offset_lag_max)
         self._sync_futures: deque[RecordFuture] = deque()
         self._writes: deque[RecordFuture] = deque()
-        self._standing_ms = 0
+        self._standing_ms = self._synced_ms = 0
+        self.may_lack_topic = False
+        """Whether a topic of the flow's own took nothing: its cluster is away, or it is gone."""
         self._in_transaction = False
         transaction: dict[str, Any] = {}
         if flow.is_exactly_once:
@@ -512,15 +516,18 @@ class SourceTask:
         while self._writes and self._writes[0].done():
             self._writes.popleft().result(0)
         now_ms = self._beans.clock.monotonic_ms()
-        if self._writes and now_ms > self._standing_ms:
+        stands_ms = now_ms - self._standing_ms if self._writes else 0
+        self.may_lack_topic |= stands_ms > LACKING_MS
+        if stands_ms > STANDING_S * 1000:
             self._writes.clear()
             self.dirty |= self._assigned.keys()
         if not self._writes:
-            self._standing_ms = now_ms + int(STANDING_S * 1000)
+            self._standing_ms = now_ms
             try:
                 self._writes += self._send_offsets(sorted(self.dirty))
             except KafkaTimeoutError:
-                return  # the target is away; some may be written twice
+                self.may_lack_topic = True
+                return  # some may be written twice
             self.dirty.clear()
 
     def _send_offsets(self, partitions: Iterable[TopicPartition]) -> list[RecordFuture]:
@@ -537,6 +544,10 @@ class SourceTask:
 
     def _send_syncs(self) -> None:
         """Send the syncs that are due, as many as may be under way; a lost one is made up for."""
+        now_ms = self._beans.clock.monotonic_ms()
+        if not self._sync_futures or self._sync_futures[0].done():
+            self._synced_ms = now_ms
+        self.may_lack_topic |= now_ms - self._synced_ms > LACKING_MS
         while self._sync_futures and self._sync_futures[0].done():
             error = self._sync_futures.popleft().exception(0)
             if error is not None:
@@ -549,6 +560,7 @@ class SourceTask:
                 )
             except KafkaTimeoutError as error:
                 logger.warning("%s: offset syncs wait: %s", self.flow.name, error)
+                self.may_lack_topic = True
                 break
             self._sync_futures.append(future)
 

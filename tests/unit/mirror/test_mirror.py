@@ -25,7 +25,7 @@ from ottla.mirror.copied_offsets import CopiedTo, key_of
 from ottla.mirror.mirror import Mirror
 from ottla.runtime import SystemClock
 from ottla.structs import TopicPartition
-from ottla.testing import wait_until
+from ottla.testing import InProcessBroker, wait_until
 
 PAGES = TopicPartition("pages", 0)
 PAGE = Path(__file__).parents[3] / "docs" / "use" / "mirror.md"
@@ -298,6 +298,42 @@ def test_flow_whose_offsets_are_deleted_writes_them_again(two, produce, monkeypa
             ),
             "the offsets to be stored",
         )
+
+
+@pytest.mark.parametrize("support", ["disabled", "enabled"])
+@pytest.mark.parametrize("gone", ["mm2-offsets.a.internal", "mm2-offset-syncs.b.internal"])
+def test_own_topic_that_is_deleted_is_made_again(produce, monkeypatch, support, gone):
+    """Brokers that make none by themselves left a flow without it: nothing was stored there any
+    longer, and a flow that began again stood still."""
+    monkeypatch.setattr(source_task, "STANDING_S", 2.0)
+    monkeypatch.setattr(source_task, "LACKING_MS", 100)
+    settings = {
+        "exactly_once_source_support": support,
+        "consumer_isolation_level": "read_committed",
+    }
+    with (
+        InProcessBroker(auto_create_topics_enable="false") as a,
+        InProcessBroker(auto_create_topics_enable="false") as b,
+    ):
+        two, of = {"a": a, "b": b}, a if "syncs" in gone else b
+        a.create_topic("pages")
+        produce(a, "pages", range(3))
+        with mirroring(two, **settings):
+            b.wait_for_records("a.pages", 3, isolation_level="read_committed")
+            of.wait_for_records(gone, 1)
+            with Admin(of.bootstrap_servers) as admin:
+                admin.delete_topics([gone])
+                wait_until(lambda: gone not in admin.list_topics(), "its end")
+            produce(a, "pages", range(3, 6))
+            of.wait_for_records(gone, 1)
+            with Admin(of.bootstrap_servers) as admin:
+                resource = ConfigResource.topic(gone)
+                policy = admin.describe_configs([resource])[resource]["cleanup.policy"].value
+        with mirroring(two, **settings):
+            produce(a, "pages", range(6, 9))
+            b.wait_for_records("a.pages", 9, isolation_level="read_committed")
+
+    assert policy == "compact"
 
 
 @pytest.mark.parametrize("is_running", [True, False])
