@@ -31,7 +31,7 @@ from ottla.clients.topic_offsets import (
 )
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
-from ottla.network.node_connection import HIGHEST_VERSION
+from ottla.network.node_connection import HIGHEST_VERSION, NodeConnection
 from ottla.protocol.fetch import (
     FIRST_VERSION_OF_CONSUMERS,
     FIRST_VERSION_WITH_FETCHED_EPOCH,
@@ -314,10 +314,7 @@ class RangeFetcher:
             isolation_level=left.isolation,
             topics=[topic],
         )
-        limit_ms = config.request_timeout_ms + config.fetch_max_wait_ms
-        response = cast(
-            "FetchResponse", await self._client.send_on(connection, request, version, limit_ms)
-        )
+        response = await _fetched(self._client, connection, request, version)
         check_code(response.error_code, f"fetch of {left.partition}")
         data = only(
             [
@@ -331,6 +328,43 @@ class RangeFetcher:
             left.partition,
         )
         return chunk_of(left, data)._replace(topic_id=topic_id)
+
+
+def topics_to_fetch(
+    offsets: Mapping[TopicPartition, int], partition_bytes: int
+) -> list[FetchTopic]:
+    """The topics of a request, by their names, for so much of each partition from an offset on."""
+    return [
+        FetchTopic(
+            topic=name,
+            partitions=[
+                FetchPartition(
+                    partition=each,
+                    fetch_offset=offsets[TopicPartition(name, each)],
+                    partition_max_bytes=partition_bytes,
+                )
+                for each in partitions
+            ],
+        )
+        for name, partitions in by_topic(offsets).items()
+    ]
+
+
+async def fetched_by_names(
+    client: NetworkClient, broker_id: int, request: FetchRequest
+) -> FetchResponse:
+    """The answer of a broker to a request whose topics have names alone."""
+    connection = await client.ready(connection_id(broker_id, RequestKind.FETCH))
+    low, high = FIRST_VERSION_OF_CONSUMERS, LAST_VERSION_WITH_NAMES
+    version = connection.version_of(FetchRequest, low, high)
+    return await _fetched(client, connection, request, version)
+
+
+async def _fetched(
+    client: NetworkClient, connection: NodeConnection, request: FetchRequest, version: int
+) -> FetchResponse:
+    limit_ms = client.config.request_timeout_ms + request.max_wait_ms
+    return cast("FetchResponse", await client.send_on(connection, request, version, limit_ms))
 
 
 class ReplicaData(NamedTuple):
@@ -389,35 +423,15 @@ class ReplicaReader(ClosedOnExit):
         self, broker_id: int, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, ReplicaData | KafkaError]:
         config = self._config
-        topics = [
-            FetchTopic(
-                topic=name,
-                partitions=[
-                    FetchPartition(
-                        partition=each,
-                        fetch_offset=offsets[TopicPartition(name, each)],
-                        partition_max_bytes=config.max_partition_fetch_bytes,
-                    )
-                    for each in partitions
-                ],
-            )
-            for name, partitions in by_topic(offsets).items()
-        ]
         request = FetchRequest(
             replica_id=DEBUGGING_REPLICA_ID,
             max_wait_ms=config.fetch_max_wait_ms,
             min_bytes=config.fetch_min_bytes,
             max_bytes=config.fetch_max_bytes,
-            topics=topics,
+            topics=topics_to_fetch(offsets, config.max_partition_fetch_bytes),
         )
         try:
-            connection = await self._client.ready(connection_id(broker_id, RequestKind.FETCH))
-            low, high = FIRST_VERSION_OF_CONSUMERS, LAST_VERSION_WITH_NAMES
-            version = connection.version_of(FetchRequest, low, high)
-            limit_ms = config.request_timeout_ms + config.fetch_max_wait_ms
-            response = cast(
-                "FetchResponse", await self._client.send_on(connection, request, version, limit_ms)
-            )
+            response = await fetched_by_names(self._client, broker_id, request)
         except KafkaError as error:
             return dict.fromkeys(offsets, error)
         return {

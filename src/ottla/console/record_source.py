@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
-from ottla.clients.network_client import (
-    NetworkClient,
-    RequestKind,
-    check_code,
-    connection_id,
+from ottla.clients.network_client import NetworkClient, check_code
+from ottla.clients.partition_reader import (
+    Chunk,
+    UnreadRange,
+    chunk_of,
+    fetched_by_names,
+    topics_to_fetch,
 )
-from ottla.clients.partition_reader import Chunk, UnreadRange, chunk_of
 from ottla.errors import ErrorCode, InvalidMetadataError, KafkaError
-from ottla.protocol.fetch import (
-    FIRST_VERSION_OF_CONSUMERS,
-    LAST_VERSION_WITH_NAMES,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-)
+from ottla.protocol.fetch import FetchRequest, FetchResponse
 from ottla.record.memory_records import batches
 from ottla.record.record_batch import MAGIC, RecordBatch
-from ottla.structs import IsolationLevel, NamedTuple, TopicPartition, by_topic
+from ottla.structs import IsolationLevel, NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -105,34 +99,16 @@ class RecordSource:
             min_bytes=1 if max_wait_ms else 0,
             max_bytes=RESPONSE_BYTES,
             isolation_level=self._isolation,
-            topics=[
-                FetchTopic(
-                    topic=topic,
-                    partitions=[
-                        FetchPartition(
-                            partition=each,
-                            fetch_offset=spans[TopicPartition(topic, each)].start,
-                            partition_max_bytes=partition_bytes,
-                        )
-                        for each in partitions
-                    ],
-                )
-                for topic, partitions in by_topic(spans).items()
-            ],
+            topics=topics_to_fetch(
+                {partition: span.start for partition, span in spans.items()}, partition_bytes
+            ),
         )
         try:
-            return self._chunks(spans, await self._send(leader, request, max_wait_ms))
+            response = await fetched_by_names(self._client, leader, request)
+            check_code(response.error_code, "fetch of records")
+            return self._chunks(spans, response)
         except KafkaError as error:
             return dict.fromkeys(spans, error)
-
-    async def _send(self, leader: int, request: FetchRequest, max_wait_ms: int) -> FetchResponse:
-        connection = await self._client.ready(connection_id(leader, RequestKind.FETCH))
-        low, high = FIRST_VERSION_OF_CONSUMERS, LAST_VERSION_WITH_NAMES
-        version = connection.version_of(FetchRequest, low, high)
-        limit_ms = self._client.config.request_timeout_ms + max_wait_ms
-        response = await self._client.send_on(connection, request, version, limit_ms)
-        check_code(response.error_code, "fetch of records")
-        return cast("FetchResponse", response)
 
     def _chunks(
         self, spans: Mapping[TopicPartition, Span], response: FetchResponse
