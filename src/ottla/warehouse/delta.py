@@ -89,21 +89,8 @@ class DeltaHome:
         Snapshots that loads commit on are opened after this.
         """
         from deltalake import DeltaTable, Schema
-        from pyspark.sql.types import StructType
 
-        self._wider(StructType([]), schema)  # before anything is written
-        is_there = exists_delta(self.place)
-        known = _columns_of(open_delta(self.place)) if is_there else StructType([])
-        for each in schema.fields:
-            if each.name not in known.names:
-                for name, kind in parts_of(each.name, each.dataType):
-                    check_part(f"table {self.place.uri}", name, kind)
-        for each in schema.fields:
-            if each.name in partition_by and each.dataType.typeName() in NO_PARTITIONS:
-                raise self._refused(
-                    f"cannot be partitioned by {each.name}, a {each.dataType.simpleString()}: "
-                    "values of partitions are kept as text"
-                )
+        self._check_columns(schema, partition_by)
         wanted = Schema.from_json(_nullable(schema).json())
         DeltaTable.create(
             self.place.uri,
@@ -128,6 +115,24 @@ class DeltaHome:
         if new:
             table.alter.add_columns(new)
         _sync_log(self.place)
+
+    def _check_columns(self, schema: StructType, partition_by: Sequence[str]) -> None:
+        """WarehouseError for columns that the table cannot have, before anything is written."""
+        from pyspark.sql.types import StructType
+
+        nothing = StructType([])
+        self._wider(nothing, schema)
+        known = _columns_of(open_delta(self.place)) if exists_delta(self.place) else nothing
+        for each in schema.fields:
+            if each.name not in known.names:
+                for name, kind in parts_of(each.name, each.dataType):
+                    check_part(f"table {self.place.uri}", name, kind)
+        for each in schema.fields:
+            if each.name in partition_by and each.dataType.typeName() in NO_PARTITIONS:
+                raise self._refused(
+                    f"cannot be partitioned by {each.name}, a {each.dataType.simpleString()}: "
+                    "values of partitions are kept as text"
+                )
 
     def _wider(self, there: StructType, wanted: StructType) -> dict[str, DataType]:
         """The columns of the table that are too narrow for those that are wanted."""
