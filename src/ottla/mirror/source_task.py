@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.clients.admin.admin import Admin
 from ottla.clients.consumer.completed_fetch import FetchedBatches
@@ -135,20 +135,11 @@ class SourceTask:
         self.may_lack_topic = False
         """Whether a topic of the flow's own took nothing: its cluster is away, or it is gone."""
         self._in_transaction = False
-        transaction: dict[str, Any] = {}
-        if flow.is_exactly_once:
-            name = f"{flow.group_id}-{flow.target.alias}-MirrorSourceConnector-{number}"
-            transaction = {"transactional.id": name}
         consumer = {**flow.source.settings("consumer"), **CONSUMER_SETTINGS}
         consumer.pop("group.id", None)
         self.consumer = Consumer(consumer)
         try:
-            self._producer = Producer(
-                {**PRODUCER_SETTINGS, **flow.target.settings("producer"), **transaction}
-            )
-            self._sync_producer = Producer(
-                {**PRODUCER_SETTINGS, **flow.sync_cluster.settings("producer")}
-            )
+            self._open_producers(number)
         except BaseException:
             self.consumer.close()
             raise
@@ -161,6 +152,17 @@ class SourceTask:
             lambda: Admin(flow.target.settings("admin")),
         )
         self.refused = RefusedPartitions(self, letters, beans.clock)
+
+    def _open_producers(self, number: int) -> None:
+        flow = self.flow
+        settings = {**PRODUCER_SETTINGS, **flow.target.settings("producer")}
+        if flow.is_exactly_once:
+            name = f"{flow.group_id}-{flow.target.alias}-MirrorSourceConnector-{number}"
+            settings["transactional.id"] = name
+        self._producer = Producer(settings)
+        self._sync_producer = Producer(
+            {**PRODUCER_SETTINGS, **flow.sync_cluster.settings("producer")}
+        )
 
     @property
     def assigned(self) -> Mapping[TopicPartition, Assigned]:
