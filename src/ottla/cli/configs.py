@@ -41,7 +41,7 @@ from ottla.cli.zookeeper_configs import (
 )
 from ottla.cli.zookeeper_session import session
 from ottla.clients.admin.descriptions import AlterConfigOp, ConfigResource
-from ottla.config.config_type import DOUBLE
+from ottla.config.config_type import DOUBLE, LONG_MAX
 from ottla.config.quota_config import IP_QUOTA_TYPES, QUOTA_TYPES, format_limit, parse_limit
 from ottla.config.whole_number import number_of
 from ottla.protocol.configs import ConfigResourceType
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from ottla.cli.terminal import Terminal
     from ottla.clients.admin.descriptions import ConfigEntry
 
-LONG_MAX: Final = 2**63 - 1
 TIMES: Final = (("days", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1))
 SIZES: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
 SHORT_OPTIONS: Final = {

@@ -95,13 +95,9 @@ _BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 
 _DOUBLE: Final = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 _WITH_UNIT: Final = r"(\d+) *([A-Za-z]+)"
-_UNITS: Final = {
-    "ms": 1,
-    "s": 1000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
+UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+"""The lengths of time, by the words that people write behind a number."""
+_UNITS: Final = UNITS_MS | {
     "kb": 1000,
     "mb": 1000**2,
     "gb": 1000**3,

@@ -175,11 +175,12 @@ def _upper_escapes(text: str) -> str:
     return "\\u00".join(parts)
 
 
-def _refuse_constant(word: str) -> Any:
+def refuse_constant(word: str) -> Any:
+    """NaN and Infinity, which Python takes for JSON."""
     raise ValueError(f"{word} is no number of JSON")
 
 
-_PLAIN: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+_PLAIN: Final = json.JSONDecoder(parse_constant=refuse_constant)
 
 
 def _exact_number(text: str) -> Decimal:
@@ -189,7 +190,7 @@ def _exact_number(text: str) -> Decimal:
         raise ValueError("a number has too large an exponent") from None
 
 
-_EXACT: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_exact_number)
+_EXACT: Final = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_exact_number)
 """Keeps all digits of numbers with a point, which a decimal may need."""
 
 

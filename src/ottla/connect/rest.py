@@ -27,6 +27,7 @@ from ottla.connect.connect_protocol import ALGORITHM, SIGNATURE, check_signature
 from ottla.connect.data import shown
 from ottla.connect.distributed_herder import DistributedHerder, NotLeaderError, path_of
 from ottla.connect.herder import Herder, is_level
+from ottla.connect.json_converter import refuse_constant
 from ottla.connect.plugin_thread import INITIAL_STATES, TargetState
 from ottla.connect.worker import ConnectRestError, refusal
 from ottla.connect.worker_clients import with_prefix
@@ -514,7 +515,7 @@ async def _mapping(request: web.Request) -> dict[str, Any]:
 def _parsed(data: bytes, kind: type) -> Any:
     """The JSON of a body, which is UTF-8 (RFC 8259); without what UTF-8 cannot hold."""
     try:
-        body = json.loads(data.decode(), parse_constant=_no_json)
+        body = json.loads(data.decode(), parse_constant=refuse_constant)
         if b"\\u" in data:
             json.dumps(body, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
@@ -522,10 +523,6 @@ def _parsed(data: bytes, kind: type) -> Any:
     if not isinstance(body, kind):
         raise refusal(400, f"the body must be a JSON {'object' if kind is dict else 'list'}")
     return body
-
-
-def _no_json(word: str) -> None:
-    raise ValueError(f"{word} is no number of JSON")
 
 
 def _properties(body: object, place: str = "the body") -> dict[str, str]:

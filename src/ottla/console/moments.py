@@ -6,11 +6,12 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
+from ottla.config.config_type import UNITS_MS
+
 AGO: Final = re.compile(r"(\d{1,9}) *(ms|s|m|min|h|d) +ago", re.IGNORECASE)
 CLOCK_TIME: Final = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?")
 LAST_YEAR_MS: Final = 253_402_214_400_000
 """The last day of the year 9999, after which Python has no dates."""
-UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def moment_ms(text: str, now_ms: int) -> int | None:

@@ -38,6 +38,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.config.config_type import LONG_MAX
 from ottla.console.refusals import Refused
 from ottla.structs import NamedTuple
 
@@ -65,8 +66,6 @@ RAIL: Final = (
     "Alerts",
 )
 """The entries of the left rail, in their order; those without a page are left out."""
-LARGEST_NUMBER: Final = (1 << 63) - 1
-"""The largest offset, or time, of Kafka's protocol."""
 MOST_DIGITS: Final = 40
 SHOWN_OF_A_NUMBER: Final = 60
 
@@ -94,7 +93,7 @@ class Visit(NamedTuple):
         return number
 
 
-def whole_number(text: str, most: int = LARGEST_NUMBER) -> int | None:
+def whole_number(text: str, most: int = LONG_MAX) -> int | None:
     """The number that a text of decimal digits stands for, up to `most`; None for other text.
 
     Python reads no integer of more than 4,300 digits: longer texts are not handed to it.

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.config.config_type import LONG_MAX
 from ottla.console.decoding import beginning
 from ottla.console.newest_records import newest_records
-from ottla.console.page import LARGEST_NUMBER, ConsolePage, Data, Visit
+from ottla.console.page import ConsolePage, Data, Visit
 from ottla.structs import PROGRESS_TOPIC, NamedTuple, TopicPartition
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def report_of(value: bytes | None) -> dict[str, Any] | None:
 
 def is_number(value: object) -> bool:
     """Whether a value is a number that Kafka's protocol could have: no NaN, nor one beyond."""
-    return isinstance(value, int | float) and abs(value) <= LARGEST_NUMBER
+    return isinstance(value, int | float) and abs(value) <= LONG_MAX
 
 
 def query_lines(reports: Iterable[dict[str, Any]], now_ms: int) -> list[QueryLine]:

@@ -6,9 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from ottla.clients.producer.partitioner import partition_for_key
+from ottla.config.config_type import LONG_MAX
 from ottla.console.conditions import Condition, Conjunct, condition_of
 from ottla.console.moments import moment_ms
-from ottla.console.page import LARGEST_NUMBER, SHOWN_OF_A_NUMBER, whole_number
+from ottla.console.page import SHOWN_OF_A_NUMBER, whole_number
 from ottla.console.record_source import Span
 from ottla.console.refusals import NotFound, Refused
 from ottla.errors import KafkaError
@@ -110,7 +111,7 @@ def newest_low(conjuncts: Iterable[Conjunct]) -> int:
     """The time before which no record passes such conditions, 0 without one."""
     return max(
         (
-            min(int(each.value), LARGEST_NUMBER)
+            min(int(each.value), LONG_MAX)
             for each in conjuncts
             if each.name == "timestamp" and each.sign in (">", ">=", "=")
         ),

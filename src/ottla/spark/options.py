@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final, Literal
 
-from ottla.config.config_type import LONG_MAX
+from ottla.config.config_type import LONG_MAX, UNITS_MS
 from ottla.record.columnar import COLUMNS, HEADERS
 from ottla.spark.offsets import (
     Bound,
@@ -31,14 +31,6 @@ from ottla.spark.task_sizes import TaskSizes
 
 CLIENT_PREFIX: Final = "kafka."
 BOOTSTRAP_SERVERS: Final = "kafka.bootstrap.servers"
-UNITS_MS: Final = {
-    "ms": 1,
-    "s": 1000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-}
 
 
 class OptionError(ValueError):

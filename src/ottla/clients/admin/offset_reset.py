@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Final
 
+from ottla.config.config_type import LONG_MAX
 from ottla.structs import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NamedTuple, TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
-LONG_MAX: Final = 2**63 - 1
 
 
 class ResetScenario(Enum):

@@ -28,7 +28,7 @@ from ottla.clients.producer.producer_core import ProducerCore
 from ottla.clients.producer.transactions import Transactions
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import KafkaError
-from ottla.runtime.timing import Deadline
+from ottla.runtime.timing import NEVER_MS, Deadline
 from ottla.structs import TopicPartition
 from ottla.testing.simulation.cluster import SimulatedCluster
 from ottla.testing.simulation.copier import CALL_TIMEOUT_MS, transactional_producer
@@ -43,7 +43,6 @@ INTERVAL_MS: Final = 500
 READ_MS: Final = 100
 MAX_WRITES: Final = 4
 SHARE_ABORTED: Final = 0.25
-NEVER_MS: Final = 1 << 60
 
 Visible = Mapping[TopicPartition, Mapping[int, bytes]]
 """The values that a reader of committed records has seen in the end, by partition and offset."""

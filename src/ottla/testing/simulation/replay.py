@@ -8,7 +8,6 @@ their offsets and members, and the transactional ids. Each is read once more fro
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from ottla.coordinator.group.group_metadata_manager import GroupMetadataManager
 from ottla.coordinator.transaction.transaction import IDLE
@@ -19,10 +18,9 @@ from ottla.log.producer_state_entry import ProducerStateEntry
 from ottla.log.producer_state_manager import ProducerStateManager
 from ottla.log.transaction_index import AbortedTxn
 from ottla.record.record_batch import RecordBatch
+from ottla.runtime.timing import NEVER_MS
 from ottla.testing.simulation.cluster import Host
 from ottla.testing.simulation.invariants import batches_in, partitions_of
-
-NEVER_MS: Final = 1 << 60
 
 
 def check_memory(host: Host) -> list[str]:
