@@ -139,7 +139,7 @@ class SourceTask:
         consumer.pop("group.id", None)
         self.consumer = Consumer(consumer)
         try:
-            self._open_producers(number)
+            self._producer, self._sync_producer = _open_producers(flow, number)
         except BaseException:
             self.consumer.close()
             raise
@@ -152,17 +152,6 @@ class SourceTask:
             lambda: Admin(flow.target.settings("admin")),
         )
         self.refused = RefusedPartitions(self, letters, beans.clock)
-
-    def _open_producers(self, number: int) -> None:
-        flow = self.flow
-        settings = {**PRODUCER_SETTINGS, **flow.target.settings("producer")}
-        if flow.is_exactly_once:
-            name = f"{flow.group_id}-{flow.target.alias}-MirrorSourceConnector-{number}"
-            settings["transactional.id"] = name
-        self._producer = Producer(settings)
-        self._sync_producer = Producer(
-            {**PRODUCER_SETTINGS, **flow.sync_cluster.settings("producer")}
-        )
 
     @property
     def assigned(self) -> Mapping[TopicPartition, Assigned]:
@@ -565,6 +554,16 @@ class SourceTask:
                 self.may_lack_topic = True
                 break
             self._sync_futures.append(future)
+
+
+def _open_producers(flow: Flow, number: int) -> tuple[Producer, Producer]:
+    """The producers of the records, and of the pairs of offsets."""
+    settings = {**PRODUCER_SETTINGS, **flow.target.settings("producer")}
+    if flow.is_exactly_once:
+        name = f"{flow.group_id}-{flow.target.alias}-MirrorSourceConnector-{number}"
+        settings["transactional.id"] = name
+    syncs = {**PRODUCER_SETTINGS, **flow.sync_cluster.settings("producer")}
+    return Producer(settings), Producer(syncs)
 
 
 class Assigned(NamedTuple):
