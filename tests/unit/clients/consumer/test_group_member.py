@@ -13,6 +13,9 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.consumer_protocol import decode_assignment, encode_subscription
 from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.group import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     HeartbeatRequest,
@@ -757,6 +760,8 @@ def test_leader_that_is_told_to_skip_the_assignment_sends_none(world, cluster):
         response.skip_assignment = True
         return response
 
+    described = DescribeGroupsResponse(groups=[DescribedGroup()])
+    cluster[0].on(DescribeGroupsRequest, described)
     cluster[0].on(JoinGroupRequest, skip)
     cluster[0].on(SyncGroupRequest, world.give(0))
     join(world)
