@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LIMIT_S: Final = 2.0
 """After which nothing is known of a listener that says nothing."""
+NO_BROKER: Final = "no broker serves there"
+"""Such as behind the port of a container or a balancer, which takes connections and closes them."""
 PAUSE_S: Final = 0.5
 LARGEST: Final = 1 << 20
 PROTOCOL: Final = "security.protocol"
@@ -51,8 +53,8 @@ def check_listener(host: str, port: int, settings: Mapping[str, str]) -> None:
             return
         time.sleep(pause_s)
     raise CommandError(
-        f"{host}:{port} closes the connection of a client with {PROTOCOL}={protocol}: its listener "
-        f"{found}, it seems"
+        f"{host}:{port} closes the connection of a client with {PROTOCOL}={protocol}: {found}, "
+        "it seems"
     )
 
 
@@ -61,14 +63,34 @@ def difference(host: str, port: int, protocol: str, settings: Mapping[str, str])
     with socket.create_connection((host, port), LIMIT_S) as plain:
         endpoint = plain if "SSL" not in protocol else with_tls(plain, host, settings)
         if endpoint is None:
-            return "has no TLS"
+            return "its listener has no TLS" if speaks(host, port, has_tls=False) else NO_BROKER
         with endpoint:
             versions = answer_to_versions(endpoint)
+            if versions is None and "SSL" in protocol:
+                return "its listener is of another kind"
             if versions is None:
-                return "is of another kind" if "SSL" in protocol else "has TLS"
+                return "its listener has TLS" if speaks(host, port, has_tls=True) else NO_BROKER
             if "SASL" not in protocol and not may_ask(endpoint, versions):
-                return "wants a login"
+                return "its listener wants a login"
     return ""
+
+
+def speaks(host: str, port: int, has_tls: bool) -> bool:
+    """Whether a server answers at all, in TLS or without.
+
+    It does as well if its answer is of no use: a certificate that is not trusted, another protocol.
+    """
+    try:
+        with socket.create_connection((host, port), LIMIT_S) as plain:
+            if not has_tls:
+                return answer_to_versions(plain) is not None
+            endpoint = with_tls(plain, host, {})
+            if endpoint is None:
+                return False
+            endpoint.close()
+            return True
+    except (OSError, RemoteProtocolError):
+        return True
 
 
 def with_tls(plain: socket.socket, host: str, settings: Mapping[str, str]) -> ssl.SSLSocket | None:

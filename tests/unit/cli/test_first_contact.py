@@ -16,6 +16,8 @@ from ottla.cli.terminal import Clients
 from ottla.testing import InProcessBroker
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+VERSIONS = b"\0\0\0\x0a\0\0\0\1\0\0\0\0\0\0"
+"""An answer to ApiVersions v0 that names none."""
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
@@ -68,7 +70,7 @@ def test_listener_of_another_kind_is_told(broker, certificates, client, listener
     if not words:
         check_listener("localhost", port, settings)
         return
-    line = f"localhost:{port} closes .* security.protocol={client}: its listener {words}, it seems"
+    line = f"localhost:{port} closes .*={client}: its listener {words}, it seems"
     with pytest.raises(CommandError, match=line):
         check_listener("localhost", port, settings)
 
@@ -112,25 +114,39 @@ def server(*answers: bytes | None) -> Iterator[int]:
             thread.join(60)
 
 
+ALERT = b"\x15\x03\x01\x00\x02\x02\x46"
+SHORT = b"\x00\x00\x00\x20abc"
+HELLO_FAILS = b"\x15\x03\x03\x00\x02\x02\x28"
+
+
+@pytest.mark.parametrize("answer", [b"", ALERT, SHORT])
+@pytest.mark.parametrize(("in_tls", "words"), [(HELLO_FAILS, "has TLS"), (b"", "no broker serves")])
+def test_server_that_ends_a_connection_without_tls(answer, in_tls, words):
+    """It has TLS only if it answers to that; the port of a container that is not up does not."""
+    with server(*[answer, in_tls] * 2) as port, pytest.raises(CommandError, match=words):
+        check_listener("127.0.0.1", port, {})
+
+
+@pytest.mark.parametrize(("plain", "words"), [(VERSIONS, "has no TLS"), (b"", "no broker serves")])
+def test_server_that_ends_a_connection_with_tls(certificates, plain, words):
+    """It is a broker without TLS only if it answers to a client without."""
+    settings = settings_of(certificates, "SSL")
+    with server(*[b"", plain] * 2) as port, pytest.raises(CommandError, match=words):
+        check_listener("127.0.0.1", port, settings)
+
+
 @pytest.mark.parametrize(
-    ("answer", "is_told"),
+    "answer",
     [
-        (b"", True),
-        (b"\x15\x03\x01\x00\x02\x02\x46", True),
-        (b"\x00\x00\x00\x20abc", True),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", False),
-        (b"\x00\x00\x00\x08abcdefgh", False),
-        (b"\x00\x00\x00\x02ab", False),
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"\x00\x00\x00\x08abcdefgh",
+        b"\x00\x00\x00\x02ab",
     ],
 )
-def test_other_servers(answer, is_told):
-    """A listener of Kafka's with TLS closes, or sends an alert; of what is none nothing is said."""
-    with server(*[answer] * (2 if is_told else 1)) as port:
-        if is_told:
-            with pytest.raises(CommandError, match="has TLS"):
-                check_listener("127.0.0.1", port, {})
-        else:
-            check_listener("127.0.0.1", port, {})
+def test_other_protocols_are_left_to_the_client(answer):
+    """It has words for what is no answer of Kafka's."""
+    with server(answer) as port:
+        check_listener("127.0.0.1", port, {})
 
 
 def test_silent_server_is_left_to_the_client(monkeypatch):
