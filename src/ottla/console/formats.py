@@ -29,13 +29,18 @@ def count_text(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
+def three_digits(value: float) -> str:
+    """`12.3` of a number from 1 on; all digits before the point where there are more."""
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
+
+
 def short_count(value: float | None) -> str:
     """`12.3k` for a place that is narrow."""
     if value is None:
         return NOTHING
     for unit, size, scale in (("G", 1e9, 1e9), ("M", 1e6, 1e6), ("k", 1e4, 1e3)):
         if abs(value) >= size:
-            return f"{value / scale:.3g}{unit}"
+            return f"{'-' * (value < 0)}{three_digits(abs(value) / scale)}{unit}"
     return f"{value:,.1f}" if 0 < abs(value) < 10 and value % 1 else f"{value:,.0f}"
 
 
@@ -47,7 +52,7 @@ def size_text(value: float | None) -> str:
     while value >= BYTES_IN_UNIT and unit < len(UNITS) - 1:
         value /= BYTES_IN_UNIT
         unit += 1
-    return f"{value:.0f} {UNITS[unit]}" if unit == 0 else f"{value:.3g} {UNITS[unit]}"
+    return f"{value:.0f} {UNITS[unit]}" if unit == 0 else f"{three_digits(value)} {UNITS[unit]}"
 
 
 def duration_text(ms: float | None) -> str:

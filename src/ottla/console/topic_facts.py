@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
+from ottla.console.formats import three_digits
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.configs import (
     ConfigResourceType,
@@ -201,11 +202,11 @@ def _time_words(ms: int) -> str:
     for unit, length in (("day", DAY_MS), ("hour", MS_PER_HOUR), ("minute", MS_PER_MINUTE)):
         if ms >= length and ms % length == 0:
             return f"{ms // length} {unit}{'' if ms == length else 's'}"
-    return f"{ms / 1000:g} s"
+    return f"{ms / 1000:g} s" if ms < 1_000_000 else f"{ms // 1000:,} s"
 
 
 def _size_words(size: int) -> str:
     for unit, length in (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)):
         if size >= length:
-            return f"{size / length:.3g} {unit} a partition"
+            return f"{three_digits(size / length)} {unit} a partition"
     return f"{size} B a partition"

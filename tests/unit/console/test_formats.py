@@ -50,6 +50,21 @@ def test_values_as_text(show, value, text):
     assert show(value) == text
 
 
+@pytest.mark.parametrize("show", [size_text, short_count])
+def test_numbers_of_any_size_are_digits_without_an_exponent(show):
+    """Also where a unit begins at 1,024, and beyond the largest one."""
+    sizes = [
+        base**power * part // 10_000
+        for base in (1000, 1024)
+        for power in range(2, 8)
+        for part in (9_767, 9_994, 9_995, 9_999, 10_000, 10_001)
+    ]
+    texts = {size: show(size) for size in sizes}
+    assert {size: text for size, text in texts.items() if "e+" in text} == {}
+    assert show(1023 * 1024) == ("1,023 KB" if show is size_text else "1.05M")
+    assert short_count(-999_960) == "-1,000k"
+
+
 def test_percent_of_nothing():
     """It is no error."""
     assert (percent(1, 8), percent(0, 0)) == ("12 %", "0 %")

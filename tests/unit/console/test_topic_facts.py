@@ -34,6 +34,12 @@ def test_facts_of_topics(ottla_fresh_broker):
         ({"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}, "for ever"),
         ({"retention.ms": "604800000"}, "7 days"),
         ({"retention.ms": "1500"}, "1.5 s"),
+        ({"retention.ms": "1234567890"}, "1,234,567 s"),
+        (
+            {"retention.ms": "604800001", "retention.bytes": "1073000000"},
+            "604,800 s or 1,023 MB a partition",
+        ),
+        ({"retention.bytes": "2199023255552"}, "2,048 GB a partition"),
         (
             {"retention.ms": "86400000", "retention.bytes": "1073741824"},
             "1 day or 1 GB a partition",
