@@ -46,6 +46,10 @@ class CoordinatorLog(Protocol):
         """Whether all in-sync replicas have this leader's record at the offset."""
         ...
 
+    def may_be_succeeded(self, since_ms: int) -> bool:
+        """Whether another broker may lead by now what this one has led since then."""
+        ...
+
     def end_offset(self, partition: int) -> int:
         """Where this broker's log of the partition ends."""
         ...

@@ -120,7 +120,8 @@ class CoordinatorPartitions(Generic[LoaderT]):
         """How long it took to read the partitions that were loaded last, in ms."""
         self._topic_name = topic_name
         self._loaders: dict[int, LoaderT] = {}
-        self._loaded: set[int] = set()
+        self._loaded: dict[int, int] = {}
+        """Since when each of them is loaded."""
 
     @property
     def is_loading(self) -> bool:
@@ -139,7 +140,8 @@ class CoordinatorPartitions(Generic[LoaderT]):
 
     def availability(self, partition: int) -> ErrorCode:
         """NONE if the partition is loaded here, else the error for the client."""
-        if partition in self._loaded:
+        loaded_ms = self._loaded.get(partition)
+        if loaded_ms is not None and not self._log.may_be_succeeded(loaded_ms):
             return ErrorCode.NONE
         if partition in self._loaders:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -162,7 +164,7 @@ class CoordinatorPartitions(Generic[LoaderT]):
         """This broker no longer leads the partition."""
         if loader := self._loaders.pop(partition, None):
             self._runtime.begin(loader.give_up(), f"free the records of partition {partition}")
-        self._loaded.discard(partition)
+        self._loaded.pop(partition, None)
 
     def _begin(
         self,
@@ -200,7 +202,7 @@ class CoordinatorPartitions(Generic[LoaderT]):
                 self._scheduler.call_later(retry_ms, try_again)
                 return
             del self._loaders[partition]
-            self._loaded.add(partition)
-            self.last_loads_ms.append(self._clock.monotonic_ms() - loader.began_ms)
+            self._loaded[partition] = now_ms = self._clock.monotonic_ms()
+            self.last_loads_ms.append(now_ms - loader.began_ms)
 
         self._scheduler.call_soon(step)

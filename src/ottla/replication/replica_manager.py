@@ -109,7 +109,7 @@ class ReplicaManager:
         self._large_batches = LargeBatches(runtime.background)
         self._refusals = Refusals(runtime.clock)
         self._cluster: ClusterView | None = None
-        self._absences = Absences(runtime.clock)
+        self.absences = Absences(runtime.clock, config.zookeeper_session_timeout_ms)
         self._timers: list[Timer] = []
         self.fetchers = FetcherManager(
             runtime, log_manager, config, broker_id, self.follower_quota, self._on_progress
@@ -132,7 +132,7 @@ class ReplicaManager:
         if self._cluster is not None and not self._timers:
             period_ms, scheduler = self.config.replica_lag_time_max_ms // 2, self.runtime.scheduler
             shrink = scheduler.call_every(max(1, period_ms), self._shrink_isrs)
-            self._timers = [shrink, self._absences.watch(scheduler)]
+            self._timers = [shrink, self.absences.watch(scheduler)]
 
     def update_config(self, config: BrokerConfig) -> None:
         """Follow changed rates of replication, and copy with `num.replica.fetchers` a leader."""
@@ -261,7 +261,7 @@ class ReplicaManager:
             info = partition.append_records_to_leader(records, required_acks, now_ms, origin)
         except KafkaError as error:
             size = len(records) if isinstance(records, memoryview) else 0
-            error = self._absences.in_doubt(error)
+            error = self.absences.in_doubt(error)
             return refused(self._refusals, self.partitions, topic_partition, error, size)
         partition.stats.note_append(info)
         if partition.log.high_watermark > before:

@@ -89,6 +89,10 @@ class TopicLog:
         known = self.replica_manager.partitions.get(TopicPartition(self.topic, partition))
         return known is not None and known.high_watermark > offset
 
+    def may_be_succeeded(self, since_ms: int) -> bool:
+        """Whether this broker did not run for longer than its session, after that time."""
+        return self.replica_manager.absences.may_be_succeeded(since_ms)
+
     def end_offset(self, partition: int) -> int:
         """The end of the leader's log."""
         topic_partition = TopicPartition(self.topic, partition)

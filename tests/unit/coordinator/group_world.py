@@ -94,6 +94,9 @@ class MemoryOffsetsLog:
     def is_committed(self, partition: int, offset: int) -> bool:
         return self.is_replicated
 
+    def may_be_succeeded(self, since_ms: int) -> bool:
+        return False
+
     @contextmanager
     def replicated(self) -> Iterator[None]:
         """The in-sync replicas have all that there is, which a new leader waits for."""

@@ -45,12 +45,17 @@ class Log:
 
     end = 5
     high_watermark = 5
+    succeeded_ms = -1
+    """Before that time this broker did not run for a while."""
 
     def end_offset(self, partition: int) -> int:
         return self.end
 
     def is_committed(self, partition: int, offset: int) -> bool:
         return self.high_watermark > offset
+
+    def may_be_succeeded(self, since_ms: int) -> bool:
+        return since_ms < self.succeeded_ms
 
 
 class World:
@@ -92,6 +97,25 @@ def test_partition_is_finished_when_all_has_been_read(world):
     assert not world.partitions.is_loading
     world.partitions.unload(3)
     assert world.partitions.availability(3) is ErrorCode.NOT_COORDINATOR
+
+
+def test_partition_may_be_somebody_elses_where_this_broker_did_not_run(world):
+    """From memory a commit was said to be done that was then aborted, and a healthy member fenced.
+
+    What was loaded since is answered for.
+    """
+    for partition in (3, 4):
+        world.begin(Loader(partition))
+    world.runtime.advance(1_000)
+    world.log.succeeded_ms = world.runtime.clock.monotonic_ms()
+    before = [world.partitions.availability(partition) for partition in (3, 4)]
+    world.partitions.unload(3)
+    world.begin(Loader(3))
+    world.scheduler.run_ready()
+
+    assert before == [ErrorCode.NOT_COORDINATOR] * 2
+    assert world.partitions.availability(3) is ErrorCode.NONE
+    assert world.partitions.availability(4) is ErrorCode.NOT_COORDINATOR
 
 
 def test_partition_is_read_when_its_in_sync_replicas_have_it(world):

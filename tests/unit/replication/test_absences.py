@@ -5,9 +5,16 @@ from __future__ import annotations
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.replication.absences import ABSENT_MS, CLOCK_READ_MS, DOUBT_MS, Absences
+from ottla.replication.absences import (
+    ABSENT_MS,
+    CLOCK_READ_MS,
+    DOUBT_MS,
+    HEARING_MS,
+    Absences,
+)
 from ottla.testing import MockRuntime, mock_runtime
 
+SESSION_MS = 18_000
 GAP = KafkaError.of(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "producer 1 sent sequence 7 after 2")
 
 
@@ -18,7 +25,7 @@ def runtime() -> MockRuntime:
 
 @pytest.fixture
 def absences(runtime) -> Absences:
-    absences = Absences(runtime.clock)
+    absences = Absences(runtime.clock, SESSION_MS)
     absences.watch(runtime.scheduler)
     return absences
 
@@ -71,7 +78,49 @@ def test_other_errors_are_never_doubted(runtime, absences, error):
 
 def test_broker_that_is_alone_doubts_nothing(runtime):
     """There is no other leader to go to."""
-    absences = Absences(runtime.clock)
+    absences = Absences(runtime.clock, SESSION_MS)
     runtime.clock.advance(13_000)
 
     assert absences.in_doubt(GAP) is GAP
+
+
+@pytest.mark.parametrize("are_timers_first", [False, True])
+@pytest.mark.parametrize(
+    ("session_ms", "away_ms", "is_succeeded"),
+    [
+        (18_000, 12_001 + CLOCK_READ_MS, True),
+        (18_000, 3_600_000, True),
+        (18_000, 11_000, False),
+        (2_000, 1_400 + CLOCK_READ_MS, True),
+        (500, ABSENT_MS - CLOCK_READ_MS, False),
+        (500, ABSENT_MS + CLOCK_READ_MS, True),
+    ],
+)
+def test_successor_is_expected_where_the_session_may_have_ended(
+    runtime, session_ms, away_ms, is_succeeded, are_timers_first
+):
+    """Of what was led before, until the broker has had time to hear what it leads."""
+    absences = Absences(runtime.clock, session_ms)
+    absences.watch(runtime.scheduler)
+    runtime.advance(10_000)
+    before_ms = runtime.clock.monotonic_ms()
+    runtime.clock.advance(away_ms)
+    if are_timers_first:
+        runtime.advance(0)
+    found = absences.may_be_succeeded(before_ms)
+    now_ms = runtime.clock.monotonic_ms()
+
+    assert found is is_succeeded
+    assert not absences.may_be_succeeded(now_ms)
+    runtime.advance(HEARING_MS - 1)
+    assert absences.may_be_succeeded(before_ms) is is_succeeded
+    runtime.advance(2)
+    assert not absences.may_be_succeeded(before_ms)
+
+
+def test_broker_that_is_alone_is_succeeded_by_nobody(runtime):
+    """It answers at once, whenever it comes back."""
+    absences = Absences(runtime.clock, SESSION_MS)
+    runtime.clock.advance(3_600_000)
+
+    assert not absences.may_be_succeeded(0)

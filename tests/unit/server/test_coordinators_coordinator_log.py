@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from ottla.config.broker_config import BrokerConfig
 from ottla.errors import ErrorCode
 from ottla.log.log_validator import AppendOrigin
+from ottla.replication.absences import Absences
 from ottla.replication.append_results import ACKS_ALL, PartitionAppendResult
 from ottla.server.coordinators import TopicLog
 from ottla.structs import TopicPartition, java_hash
+from ottla.testing import mock_runtime
 
 P1 = TopicPartition("__consumer_offsets", 1)
 
@@ -99,3 +103,15 @@ def test_end_of_the_leaders_log_may_lie_beyond_what_is_committed():
     assert log.end_offset(1) == 6
     assert [log.is_committed(1, offset) for offset in (-1, 3, 4, 5)] == [True, True, False, False]
     assert not log.is_committed(0, -1)
+
+
+def test_log_of_before_may_be_another_brokers_where_this_one_did_not_run():
+    """A process that was stopped hears that last, behind the requests that wait for it."""
+    runtime = mock_runtime()
+    absences = Absences(runtime.clock, session_ms=18_000)
+    absences.watch(runtime.scheduler)
+    log, before_ms = offsets_log(SimpleNamespace(absences=absences)), runtime.clock.monotonic_ms()
+    runtime.clock.advance(13_000)
+
+    assert log.may_be_succeeded(before_ms)
+    assert not log.may_be_succeeded(runtime.clock.monotonic_ms())
