@@ -6,11 +6,14 @@ before it were lost here, and librdkafka ends where it reads that. Such a batch 
 broker that does not lead: the producer asks for the leader, and comes again.
 
 A coordinator answers much from memory: that a commit is done, that a member or a producer is fenced
-for good. After such an absence clients look for the coordinator, until it hears what it leads.
+for good. After such an absence clients look for the coordinator, until the registry says that the
+session goes on, or the controller what this broker leads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from ottla.errors import ErrorCode, KafkaError
@@ -35,6 +38,7 @@ class Absences:
         self._session_ms = session_ms
         self._looked_ms: int | None = None
         self._ended_ms = self._succeeded_ms = LONG_AGO_MS
+        self._on_return: Callable[[], object] = lambda: None
 
     def watch(self, scheduler: Scheduler) -> Timer:
         """Look at the clock from now on, until the timer is cancelled."""
@@ -49,6 +53,18 @@ class Absences:
             self._ended_ms = now_ms
         if away_ms > max(ABSENT_MS, self._session_ms * 2 // 3):  # it is renewed in each third
             self._succeeded_ms = now_ms
+            self._on_return()
+
+    def ask(self, scheduler: Scheduler, has_session: Callable[[], Awaitable[bool]]) -> None:
+        """Ask from now on, after each such absence, whether the session goes on nevertheless."""
+
+        async def confirm() -> None:
+            asked_ms = self._succeeded_ms  # behind another absence the answer would be too old
+            with suppress(KafkaError):
+                if await has_session() and self._succeeded_ms == asked_ms:
+                    self._succeeded_ms = LONG_AGO_MS
+
+        self._on_return = lambda: scheduler.spawn(confirm(), "ask for the session")
 
     def may_be_succeeded(self, since_ms: int) -> bool:
         """Whether another broker may do now what this one has done since then, or from before."""

@@ -239,6 +239,7 @@ class Broker(Parts):
             self.cache.cluster_id,
         )
         await self.membership.join()
+        self.replica_manager.absences.ask(runtime.scheduler, self.membership.has_own_node)
         self.log_dir_failures.serve(self.replica_manager, self.controller)
 
     def _cluster_link(self) -> ClusterLink | None:

@@ -178,14 +178,15 @@ class ClusterMembership:
                 raise
             # Or by an attempt of this session that failed later, or is under way: now, or when
             # this one has waited for the session of a predecessor to end.
-            if not await self._has_own_node():
+            if not await self.has_own_node():
                 is_gone = await self._outlives(self.broker_id, self.end_points)
-                if not is_gone and not await self._has_own_node():
+                if not is_gone and not await self.has_own_node():
                     raise
                 return not is_gone
         return True
 
-    async def _has_own_node(self) -> bool:
+    async def has_own_node(self) -> bool:
+        """Whether the broker is registered, in this session, which has not ended then."""
         stat = await self.registry.exists(paths.broker(self.broker_id))
         if stat is None or not stat.is_own:
             return False
@@ -249,7 +250,7 @@ class ClusterMembership:
 
     async def _rejoin(self, is_doubted: bool = False) -> None:
         try:
-            if is_doubted and await self._has_own_node():
+            if is_doubted and await self.has_own_node():
                 return
             await self._register()
             await self.controller.startup()
@@ -264,6 +265,5 @@ class ClusterMembership:
             self.runtime.scheduler.call_later(REGISTRY_RETRY_MS, self._retry)
 
     def _retry(self, *, is_doubted: bool = False) -> None:
-        """Register again; where the node has changed, only if it is gone, by somebody's hand."""
         if self._watch is not None and (self.is_registered or not is_doubted):
             self.runtime.scheduler.spawn(self._rejoin(is_doubted), "register the broker again")

@@ -118,6 +118,34 @@ def test_successor_is_expected_where_the_session_may_have_ended(
     assert not absences.may_be_succeeded(before_ms)
 
 
+@pytest.mark.parametrize(
+    ("answer", "is_succeeded"),
+    [(True, False), (False, True), (KafkaError.of(ErrorCode.UNKNOWN_SERVER_ERROR, "ended"), True)],
+)
+def test_nobody_has_succeeded_a_broker_whose_session_goes_on(
+    runtime, absences, answer, is_succeeded
+):
+    """The registry is asked after each absence; where it does not answer, the doubt remains."""
+    asked: list[int] = []
+
+    async def has_session() -> bool:
+        asked.append(runtime.clock.monotonic_ms())
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
+
+    absences.ask(runtime.scheduler, has_session)
+    for number in (1, 2):
+        before_ms = runtime.clock.monotonic_ms()
+        runtime.clock.advance(SESSION_MS)
+        at_once = absences.may_be_succeeded(before_ms)
+        runtime.advance(0)
+
+        assert at_once
+        assert len(asked) == number
+        assert absences.may_be_succeeded(before_ms) is is_succeeded
+
+
 def test_broker_that_is_alone_is_succeeded_by_nobody(runtime):
     """It answers at once, whenever it comes back."""
     absences = Absences(runtime.clock, SESSION_MS)
