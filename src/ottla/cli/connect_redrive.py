@@ -28,15 +28,7 @@ from ottla.cli.times import moment_ms
 from ottla.clients.dead_letter_headers import LARGEST_LETTER
 from ottla.clients.letter_families import FAMILIES, HeaderFamily
 from ottla.config.whole_number import number_of
-from ottla.connect.redrive import (
-    MOST_TRIES,
-    READING,
-    Choice,
-    Left,
-    Redrive,
-    group_of,
-    writing,
-)
+from ottla.connect.redrive import MOST_TRIES, READING, Choice, Left, Redrive, group_of, writing
 
 if TYPE_CHECKING:
     from argparse import Namespace

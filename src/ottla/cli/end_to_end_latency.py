@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ottla import NewTopic, TopicPartition
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.producer_perf_test import (
-    LATENCY_POLL_MS,
-    MOST_BYTES,
-    percentile,
-    text_payloads,
-)
+from ottla.cli.producer_perf_test import LATENCY_POLL_MS, MOST_BYTES, percentile, text_payloads
 from ottla.cli.property_files import settings_in
 from ottla.cli.terminal import Terminal, with_port
 from ottla.clients.admin.missing_topics import create_missing_topics

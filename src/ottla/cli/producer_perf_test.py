@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
 from ottla.cli.command_error import CommandError, UsageError
-from ottla.cli.options import (
-    add_flag,
-    add_fraction,
-    add_integer,
-    key_values,
-    one_of,
-    require,
-)
+from ottla.cli.options import add_flag, add_fraction, add_integer, key_values, one_of, require
 from ottla.cli.property_files import settings_in
 from ottla.cli.terminal import Terminal, with_port
 from ottla.cli.text_files import read_text

@@ -21,13 +21,7 @@ from ottla.clients.topic_offsets import OffsetSpec
 from ottla.config.client_config import AdminConfig, ConsumerConfig
 from ottla.errors import KafkaError
 from ottla.protocol.topic_name import validate_topic_name
-from ottla.record.columnar import (
-    COLUMNS,
-    HEADERS,
-    MAX_BATCH_BYTES,
-    arrow_schema,
-    decode_columns,
-)
+from ottla.record.columnar import COLUMNS, HEADERS, MAX_BATCH_BYTES, arrow_schema, decode_columns
 from ottla.record.record import HEADER_OVERHEAD
 from ottla.record.rows import Rows, partition_outside, rows_of
 from ottla.structs import TopicPartition

@@ -12,15 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final
 
 from ottla.config.client_config import ClientConfig
-from ottla.config.config_def import (
-    HIGH,
-    LOW,
-    MEDIUM,
-    REQUIRED,
-    ConfigTable,
-    Importance,
-    config_key,
-)
+from ottla.config.config_def import HIGH, LOW, MEDIUM, REQUIRED, ConfigTable, Importance, config_key
 from ottla.config.config_type import LONG, SHORT, Password
 from ottla.config.java_regex import java_pattern
 from ottla.config.known_keys import ADMIN_UNUSED

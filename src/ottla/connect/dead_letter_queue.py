@@ -13,12 +13,7 @@ from ottla.clients.dead_letter_headers import FailedStep, failure_headers, witho
 from ottla.clients.producer.producer import Producer
 from ottla.config.connect_config import ConnectorConfig, SinkConnectorConfig
 from ottla.config.mirror_config import MirrorConfig
-from ottla.connect.tolerance import (
-    FOR_LETTERS,
-    RecordFailure,
-    Report,
-    place_of,
-)
+from ottla.connect.tolerance import FOR_LETTERS, RecordFailure, Report, place_of
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.record.consumer_record import ConsumerRecord
 from ottla.runtime.io_thread import run_in_thread

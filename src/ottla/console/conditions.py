@@ -22,14 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.console.json_values import (
-    ESCAPE,
-    LastParsed,
-    NumberNeedle,
-    at_path,
-    finite,
-    number_of,
-)
+from ottla.console.json_values import ESCAPE, LastParsed, NumberNeedle, at_path, finite, number_of
 from ottla.console.like_pattern import like, steps_of
 from ottla.console.moments import moment_ms
 from ottla.console.refusals import Refused

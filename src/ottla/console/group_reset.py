@@ -7,12 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.clients.admin.descriptions import IDLE_STATES
-from ottla.clients.admin.offset_reset import (
-    OffsetReset,
-    ResetScenario,
-    new_offsets,
-    timestamps,
-)
+from ottla.clients.admin.offset_reset import OffsetReset, ResetScenario, new_offsets, timestamps
 from ottla.clients.topic_offsets import OffsetAndMetadata
 from ottla.console.group_look import log_states, result_of
 from ottla.console.group_pages import existing, group_id_of, group_path

@@ -9,11 +9,7 @@ from ottla.console.alert_book import Webhook
 from ottla.console.alert_pages import ALERT_PAGES, alerts_firing
 from ottla.console.alert_watch import AlertWatch
 from ottla.console.broker_pages import BROKER_PAGES
-from ottla.console.connector_pages import (
-    CONNECTOR_CHANGES,
-    CONNECTOR_PAGES,
-    connectors_failed,
-)
+from ottla.console.connector_pages import CONNECTOR_CHANGES, CONNECTOR_PAGES, connectors_failed
 from ottla.console.exporting import RECORD_EXPORT, table_exports
 from ottla.console.flow_pages import FLOW_PAGES
 from ottla.console.group_pages import GROUP_CHANGES, GROUP_PAGES, groups_behind

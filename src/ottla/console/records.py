@@ -22,12 +22,7 @@ from ottla.console.newest_first import FoundRecords, Limits, NewestFirst, found_
 from ottla.console.page import ConsolePage, Data, Visit
 from ottla.console.record_query import RecordQuery, cursor_text, record_query
 from ottla.console.record_search import search
-from ottla.console.record_source import (
-    FoundRecord,
-    RecordSource,
-    Span,
-    batches_of,
-)
+from ottla.console.record_source import FoundRecord, RecordSource, Span, batches_of
 from ottla.console.refusals import NotFound, Refused
 from ottla.console.schema_registry import SchemaRegistry
 from ottla.console.search_progress import FinishedSearches

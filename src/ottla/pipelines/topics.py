@@ -38,14 +38,7 @@ from ottla.pipelines.access_log import (
     LogLedger,
     Position,
 )
-from ottla.pipelines.pipeline import (
-    Event,
-    Feed,
-    FeedRequest,
-    Input,
-    OutputGoneError,
-    Pipeline,
-)
+from ottla.pipelines.pipeline import Event, Feed, FeedRequest, Input, OutputGoneError, Pipeline
 from ottla.pipelines.rows_file import RowsFile
 from ottla.runtime.local_disk import LocalDisk
 

@@ -25,15 +25,7 @@ from ottla.pipelines.access_log import AccessLog
 from ottla.pipelines.site_traffic import DEFAULT_SEED
 from ottla.pipelines.topics import Pace, publish
 from ottla.runtime.child_process import ending_with_parent
-from ottla.site.activity import (
-    FOLLOWS,
-    PARTITIONS,
-    TOPICS,
-    Activity,
-    Happening,
-    generated,
-    in_time,
-)
+from ottla.site.activity import FOLLOWS, PARTITIONS, TOPICS, Activity, Happening, generated, in_time
 from ottla.site.ledger import Entry, Ledger
 from ottla.site.log_replay import replayed
 from ottla.site.readers import LATE_JOINER, PAGE, READERS, TOPIC_OF, ReaderProgress

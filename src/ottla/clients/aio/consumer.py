@@ -14,12 +14,7 @@ from ottla.clients.aio.loop_client import LoopClient, documented_by
 from ottla.clients.client_settings import Servers, limit_in_ms, merge_settings
 from ottla.clients.consumer.consumer import ITERATION_POLL_MS
 from ottla.clients.consumer.consumer import Consumer as BlockingConsumer
-from ottla.clients.consumer.consumer_core import (
-    ConsumerCore,
-    OnCommit,
-    WakeupError,
-    no_group_id,
-)
+from ottla.clients.consumer.consumer_core import ConsumerCore, OnCommit, WakeupError, no_group_id
 from ottla.clients.consumer.consumer_health import ConsumerHealth, dead, health_of
 from ottla.clients.consumer.subscription_state import (
     RebalanceEvent,

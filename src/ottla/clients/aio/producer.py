@@ -22,11 +22,7 @@ from ottla.clients.producer.record_sending import (
     no_partition,
 )
 from ottla.clients.producer.transactional_calls import Work
-from ottla.clients.producer.transactions import (
-    PreparedTransaction,
-    Transactions,
-    group_metadata_of,
-)
+from ottla.clients.producer.transactions import PreparedTransaction, Transactions, group_metadata_of
 from ottla.clients.topic_offsets import with_metadata
 from ottla.errors import ConfigError, KafkaError, KafkaTimeoutError
 from ottla.runtime.io_thread import get_ident

@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import (
-    Callable,
-    Collection,
-    Coroutine,
-    Iterable,
-    Iterator,
-    Mapping,
-)
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,21 +11,11 @@ from uuid import UUID
 
 from ottla.clients.admin.admin_client import checked
 from ottla.clients.client_metrics import Metrics
-from ottla.clients.client_settings import (
-    ClosedOnExit,
-    Servers,
-    limit_in_ms,
-    merge_settings,
-)
+from ottla.clients.client_settings import ClosedOnExit, Servers, limit_in_ms, merge_settings
 from ottla.clients.committed_offsets import ConsumerGroupMetadata
 from ottla.clients.consumer.completed_fetch import FetchedBatches
 from ottla.clients.consumer.consumer_core import ConsumerCore, OnCommit, WakeupError
-from ottla.clients.consumer.consumer_health import (
-    NO_ANSWER_MS,
-    ConsumerHealth,
-    dead,
-    health_of,
-)
+from ottla.clients.consumer.consumer_health import NO_ANSWER_MS, ConsumerHealth, dead, health_of
 from ottla.clients.consumer.subscription_state import (
     RebalanceEvent,
     RebalanceListener,

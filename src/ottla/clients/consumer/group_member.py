@@ -16,12 +16,7 @@ from typing import cast
 from ottla.clients.committed_offsets import GroupMembership
 from ottla.clients.consumer.membership import Membership
 from ottla.clients.group_coordination import CoordinatorLink
-from ottla.clients.network_client import (
-    NetworkClient,
-    RequestKind,
-    check_code,
-    connection_id,
-)
+from ottla.clients.network_client import NetworkClient, RequestKind, check_code, connection_id
 from ottla.config.client_config import ConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group import (

@@ -6,14 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.clients.client_settings import retry_backoff
 from ottla.clients.committed_offsets import fetch_offsets
-from ottla.clients.consumer.subscription_state import (
-    RESETS,
-    SubscriptionState,
-    TopicPartitionState,
-)
-from ottla.clients.topic_offsets import (
-    list_offsets,
-)
+from ottla.clients.consumer.subscription_state import RESETS, SubscriptionState, TopicPartitionState
+from ottla.clients.topic_offsets import list_offsets
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.scheduler import pause
 from ottla.runtime.timing import Deadline

@@ -20,12 +20,7 @@ from ottla.clients.legacy.first_design_link import (
     FirstDesignLink,
     PositionalMessageSet,
 )
-from ottla.clients.legacy.kafka_stream import (
-    KafkaStream,
-    OwnedPartition,
-    OwnedPartitions,
-    StreamOf,
-)
+from ottla.clients.legacy.kafka_stream import KafkaStream, OwnedPartition, OwnedPartitions, StreamOf
 from ottla.config.legacy_config import ZooKeeperConsumerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.fetch import PartitionData

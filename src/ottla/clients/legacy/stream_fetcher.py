@@ -12,12 +12,7 @@ from ottla.clients.consumer.fetcher import Fetcher
 from ottla.clients.consumer.positions import Positions
 from ottla.clients.consumer.subscription_state import SubscriptionState
 from ottla.clients.legacy.assignment import ConsumerThreadId
-from ottla.clients.legacy.kafka_stream import (
-    KafkaStream,
-    OwnedPartition,
-    OwnedPartitions,
-    StreamOf,
-)
+from ottla.clients.legacy.kafka_stream import KafkaStream, OwnedPartition, OwnedPartitions, StreamOf
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient
 from ottla.config.client_config import ConsumerConfig

@@ -7,12 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.clients.client_metrics import Metrics
-from ottla.clients.client_settings import (
-    ClosedOnExit,
-    Servers,
-    limit_in_ms,
-    merge_settings,
-)
+from ottla.clients.client_settings import ClosedOnExit, Servers, limit_in_ms, merge_settings
 from ottla.clients.metadata import PartitionInfo
 from ottla.clients.producer.bulk import BulkFuture, pairs_of, rows_of_values
 from ottla.clients.producer.producer_batch import OnDelivery, ProducerBatch, RecordFuture

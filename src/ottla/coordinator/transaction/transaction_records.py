@@ -12,11 +12,7 @@ from typing import Final
 from ottla.coordinator.transaction.transaction import EPOCH_BUMP, Transaction, TransactionState
 from ottla.coordinator.transaction.transaction_partitions import NO_PARTITIONS
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.message import (
-    decode_versioned,
-    decode_versioned_in_slices,
-    encode_versioned,
-)
+from ottla.protocol.message import decode_versioned, decode_versioned_in_slices, encode_versioned
 from ottla.protocol.transaction_log import TransactionLogKey, TransactionLogValue
 from ottla.protocol.wire import uvarint_bytes
 from ottla.record.batch_builder import build_batch

@@ -33,12 +33,7 @@ try:
     from ottla.extensions.measures.registry_page import RegistryPage
     from ottla.metrics.bounded_runner import BoundedRunner
     from ottla.metrics.exposition import Naming
-    from ottla.metrics.metrics_pages import (
-        BACKLOG,
-        MAX_BODY_BYTES,
-        MetricsPages,
-        process_text,
-    )
+    from ottla.metrics.metrics_pages import BACKLOG, MAX_BODY_BYTES, MetricsPages, process_text
 except ImportError as error:
     raise package_missing(error) from None
 

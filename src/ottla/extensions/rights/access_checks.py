@@ -68,10 +68,7 @@ from ottla.protocol.group import (
     KEY_TYPE_TRANSACTION,
     FindCoordinatorRequest,
 )
-from ottla.protocol.log_dirs import (
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-)
+from ottla.protocol.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from ottla.protocol.message import Response
 from ottla.protocol.metadata import (
     FIRST_VERSION_WITH_CREATION_FLAG,
@@ -115,13 +112,7 @@ from ottla.protocol.transactions import (
 from ottla.record.record import TRANSACTIONAL_FLAG
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, MAGIC_POSITION
 from ottla.runtime.scheduler import Work
-from ottla.security.acls import (
-    CLUSTER,
-    TOLD_OPERATIONS,
-    AclOperation,
-    Resource,
-    ResourceType,
-)
+from ottla.security.acls import CLUSTER, TOLD_OPERATIONS, AclOperation, Resource, ResourceType
 from ottla.security.delegation_tokens import may_ask, not_created, owner_of
 from ottla.security.principal import KafkaPrincipal
 from ottla.server.api import Answer, Handler

@@ -16,10 +16,7 @@ from ottla.coordinator.group.consumer.assigned_partitions import AssignedPartiti
 from ottla.coordinator.group.consumer.assignors import SlicePace
 from ottla.coordinator.group.consumer.cluster_topics import ClusterTopics
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup
-from ottla.coordinator.group.consumer.consumer_group_records import (
-    collected,
-    read_partitions,
-)
+from ottla.coordinator.group.consumer.consumer_group_records import collected, read_partitions
 from ottla.coordinator.group.consumer.consumer_member import (
     ConsumerMember,
     CurrentAssignment,

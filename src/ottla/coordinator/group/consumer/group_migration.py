@@ -24,10 +24,7 @@ from ottla.coordinator.group.consumer.classic_subscription import (
     write_assignment,
 )
 from ottla.coordinator.group.consumer.consumer_group import ConsumerGroup, ConsumerGroupState
-from ottla.coordinator.group.consumer.consumer_group_records import (
-    PARTS_IN_A_SLICE,
-    collected,
-)
+from ottla.coordinator.group.consumer.consumer_group_records import PARTS_IN_A_SLICE, collected
 from ottla.coordinator.group.consumer.consumer_member import (
     ClassicMembership,
     ConsumerMember,
