@@ -70,10 +70,7 @@ class ConsoleConsumerCommand(Command):
         servers = bootstrap_server(arguments)
         reader = _Reader(arguments, formatting, terminal)
         what = f"records of {arguments.topic or arguments.include} at {servers}"
-        with (
-            terminal.waiting_for(what),
-            terminal.clients.consumer(servers, settings) as consumer,
-        ):
+        with terminal.waiting_for(what), terminal.clients.consumer(servers, settings) as consumer:
             try:
                 reader.read(consumer, position(consumer, arguments, settings))
             finally:

@@ -46,9 +46,7 @@ def letter_headers(
     ]
 
 
-def without_failure(
-    headers: Iterable[tuple[str, bytes | None]],
-) -> list[tuple[str, bytes | None]]:
+def without_failure(headers: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
     """A record's own headers, without those of an earlier failure."""
     return [each for each in headers if not each[0].startswith(HEADER_PREFIX)]
 

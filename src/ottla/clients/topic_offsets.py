@@ -258,9 +258,7 @@ async def _ask_leader(
     return _results(cast("ListOffsetsResponse", await client.send(leader, request, low=low)))
 
 
-def _results(
-    response: ListOffsetsResponse,
-) -> dict[TopicPartition, ListOffsetsResult | KafkaError]:
+def _results(response: ListOffsetsResponse) -> dict[TopicPartition, ListOffsetsResult | KafkaError]:
     results: dict[TopicPartition, ListOffsetsResult | KafkaError] = {}
     for topic in response.topics:
         for p in topic.partitions:

@@ -209,11 +209,7 @@ class ProducerConfig(ClientConfig):
         rule=any_of(between(1, 9), between(-1, -1)),
         doc="The level of gzip; -1 is the default of the library.",
     )
-    compression_lz4_level: int = config_key(
-        default=9,
-        rule=between(1, 17),
-        doc="The level of lz4.",
-    )
+    compression_lz4_level: int = config_key(default=9, rule=between(1, 17), doc="The level of lz4.")
     compression_zstd_level: int = config_key(
         default=3,
         rule=between(-131072, 22),

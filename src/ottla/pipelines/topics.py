@@ -134,11 +134,7 @@ class Pace:
         return not self.is_over()
 
 
-def publish(
-    servers: str,
-    events: Iterable[Event],
-    pace: Pace | None = None,
-) -> Mapping[str, int]:
+def publish(servers: str, events: Iterable[Event], pace: Pace | None = None) -> Mapping[str, int]:
     """Publish events, no faster than asked; returns how many each topic has acknowledged."""
     counts: dict[str, int] = {}
     pace = pace or Pace()

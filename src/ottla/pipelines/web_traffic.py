@@ -211,10 +211,7 @@ MINUTE = timedelta(minutes=1)
 
 def build(streams: Frames, parameters: Parameters) -> Frames:
     lines = streams[LINES]
-    return {
-        EVENTS: events(lines),
-        DEAD_LETTERS: dead_letters(lines),
-    }
+    return {EVENTS: events(lines), DEAD_LETTERS: dead_letters(lines)}
 
 
 def feed_lines(topic: str) -> Feed:

@@ -308,12 +308,7 @@ class CooperativeStickyAssignor(StickyAssignor):
 
 _BY_NAME: dict[str, type[Assignor]] = {
     assignor.name: assignor
-    for assignor in (
-        RangeAssignor,
-        RoundRobinAssignor,
-        StickyAssignor,
-        CooperativeStickyAssignor,
-    )
+    for assignor in (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
 }
 
 

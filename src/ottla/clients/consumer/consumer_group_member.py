@@ -267,9 +267,7 @@ class ConsumerGroupMember(Membership):
             logger.info("group %s was not left in order: %s", self._link.group_id, error)
 
 
-def wire_partitions(
-    partitions: Partitions,
-) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
+def wire_partitions(partitions: Partitions) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
     """The partitions in the form of a heartbeat."""
     return [
         ConsumerGroupHeartbeatRequestTopicPartitions(topic_id=topic_id, partitions=numbers)

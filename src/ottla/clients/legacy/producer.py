@@ -694,9 +694,7 @@ class ProducerData(NamedTuple):
     data: Sequence[Any]
 
 
-def _each(
-    producer_data: Iterable[ProducerData | Sequence[ProducerData]],
-) -> Iterator[ProducerData]:
+def _each(producer_data: Iterable[ProducerData | Sequence[ProducerData]]) -> Iterator[ProducerData]:
     for entry in producer_data:
         if isinstance(entry, ProducerData):
             yield entry

@@ -445,11 +445,7 @@ class PostgresSource(SourceConnector):
         relation = change.relation
         topic = f"{self.settings.topic_prefix}.{relation.namespace}.{relation.table}"
         self._note_name(f"{relation.namespace}.{relation.table}", topic)
-        record = SourceRecord(
-            topic=topic,
-            source_partition=self._partition,
-            source_offset=offset,
-        )
+        record = SourceRecord(topic=topic, source_partition=self._partition, source_offset=offset)
         try:
             yield from list(self._made_of(change, transaction, record))
         except DataError as error:

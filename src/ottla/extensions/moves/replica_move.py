@@ -73,13 +73,7 @@ class ReplicaMove:
     Invariant: until `has_swapped` the log is where it was, and the copy can be thrown away.
     """
 
-    def __init__(
-        self,
-        logs: LogManager,
-        log: Log,
-        target: LogDir,
-        throttler: Throttler,
-    ) -> None:
+    def __init__(self, logs: LogManager, log: Log, target: LogDir, throttler: Throttler) -> None:
         self.log = log
         self.target = target
         self.has_swapped = False

@@ -212,12 +212,7 @@ class Host:
 class SimulatedCluster:
     """ZooKeeper and brokers 1 to n, started."""
 
-    def __init__(
-        self,
-        world: World,
-        broker_count: int = 3,
-        **settings: str | int,
-    ) -> None:
+    def __init__(self, world: World, broker_count: int = 3, **settings: str | int) -> None:
         self.world = world
         self.settings = {key.replace("_", "."): value for key, value in settings.items()}
         self.zookeeper = SimulatedZooKeeper(world)

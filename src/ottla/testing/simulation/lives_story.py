@@ -81,11 +81,7 @@ class LivesStory(AppendStory):
         return self.partitions + [TopicPartition(LIVES, index) for index in range(PARTITIONS)]
 
     def _more_faults(self) -> list[Callable[[random.Random], str]]:
-        return [
-            *super()._more_faults(),
-            *[self._begin_new_life] * NEW_LIFE_WEIGHT,
-            self._grow,
-        ]
+        return [*super()._more_faults(), *[self._begin_new_life] * NEW_LIFE_WEIGHT, self._grow]
 
     def _begin_new_life(self, chance: random.Random) -> str:
         if self._is_between_lives:
