@@ -274,9 +274,8 @@ class SourceTask:
         if first < start and self.copied.get(partition) is not None:
             self._on_gap(Gap(partition, first, start - 1, "deleted before they were copied"))
         if first > end:
-            self._on_gap(
-                Gap(partition, end, first - 1, "the source's log was cut, and ends before")
-            )
+            why = "the source's log was cut, and ends before"
+            self._on_gap(Gap(partition, end, first - 1, why))
             self.syncs.forget({partition: None})
         position = min(max(first, start), end)
         if partition not in self.copied:
@@ -605,9 +604,7 @@ class Run(NamedTuple):
 
     @property
     def is_done(self) -> bool:
-        if isinstance(self.sent, RecordFuture):
-            return self.sent.done()
-        return self.sent.is_settled
+        return self.sent.done() if isinstance(self.sent, RecordFuture) else self.sent.is_settled
 
     @property
     def last(self) -> int:
@@ -616,9 +613,9 @@ class Run(NamedTuple):
 
     def failure(self) -> KafkaError | None:
         """Why it, or a part of it, was not written; for a run that is done."""
-        if isinstance(self.sent, RecordFuture):
-            return self.sent.exception(0)
-        return self.sent.failure()
+        return (
+            self.sent.exception(0) if isinstance(self.sent, RecordFuture) else self.sent.failure()
+        )
 
     def downstream(self) -> int:
         """The offset of its first record at the target; for a run that was written."""
@@ -704,16 +701,15 @@ class RefusedPartition:
             self.delay_ms = FIRST_RETRY_MS
         self.is_sent = True
         group: list[Record] = []
-        while len(group) < self.group and self.records:
-            if self.records[0].offset in self.written:
-                break
+        while (
+            len(group) < self.group and self.records and self.records[0].offset not in self.written
+        ):
             group.append(self.records.popleft())
         return group
 
     def stand_still(self, now_ms: int) -> None:
         """Try the record at `first` once more, later each time."""
-        self.error = None
-        self.group = 1
+        self.error, self.group = None, 1
         self.retry_at_ms = now_ms + self.delay_ms
         self.delay_ms = min(2 * self.delay_ms, LONGEST_RETRY_MS)
 
@@ -793,9 +789,7 @@ class RefusedPartitions:
         return True
 
     def add(
-        self,
-        refused: Mapping[TopicPartition, tuple[int, int]],
-        error: KafkaError | None = None,
+        self, refused: Mapping[TopicPartition, tuple[int, int]], error: KafkaError | None = None
     ) -> None:
         """Send the records between these offsets again, in groups, once the rest has ended.
 
@@ -862,17 +856,16 @@ class RefusedPartitions:
             self._on_known(partition, state, state.error)
             return 0
         self._task.begin_if_due()
-        count = 0
-        for record in state.begin_group():
+        group = state.begin_group()
+        for record in group:
             try:
                 self._task.send_record(partition, record, record.timestamp_ms)
             except KafkaError as error:
                 self._on_group_not_sent(partition, state, record, error)
                 return 0
-            count += 1
         if self._task.flow.is_exactly_once:
             self._task.commit_transaction()
-        return count if state.is_sent else 0
+        return len(group) if state.is_sent else 0
 
     def _on_group_not_sent(
         self, partition: TopicPartition, state: RefusedPartition, record: Record, error: KafkaError
