@@ -114,15 +114,16 @@ class ConsumerCoordinator:
         self._backoff = retry_backoff(config, self._runtime)
 
     def _new_member(self) -> Membership:
-        return GroupMember(
+        member = GroupMember(
             self._client,
             self.link,
             self._config,
             self._assignment.metadata,
             self._assignment.assign,
             self._on_change,
-            resume=self._resume,
         )
+        member.resume = self._resume
+        return member
 
     async def _resume(self, members: Sequence[JoinGroupResponseMember]) -> None:
         """Lead again after a restart: topics may have changed while no leader looked at them."""

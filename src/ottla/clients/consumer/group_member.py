@@ -55,7 +55,6 @@ class GroupMember(Membership):
         assign: Assign,
         on_change: Callable[[], object],
         protocol_type: str = CONSUMER_PROTOCOL_TYPE,
-        resume: Resume | None = None,
     ) -> None:
         """`protocol_type` is the kind of data that members exchange: a group has one for all."""
         super().__init__(client, link, config, on_change)
@@ -66,7 +65,8 @@ class GroupMember(Membership):
         self.is_leader = False
         self._metadata = metadata
         self._assign = assign
-        self._resume = resume
+        self.resume: Resume | None = None
+        """Called with the members where the coordinator skips the leader's assignment."""
         self._heard_ms: int  # when the coordinator has answered, since the last join
 
     @property
@@ -132,8 +132,8 @@ class GroupMember(Membership):
         if self.is_leader and not response.skip_assignment:
             assignments = await self._assign(protocol, response.members)
         joined = JoinedGroup(protocol, await self._send_sync(node_id, protocol, assignments))
-        if self.is_leader and response.skip_assignment and self._resume is not None:
-            await self._resume(response.members)
+        if self.is_leader and response.skip_assignment and self.resume is not None:
+            await self.resume(response.members)
         return joined
 
     async def _send_join(self, node_id: int) -> JoinGroupResponse:
