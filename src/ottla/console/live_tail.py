@@ -87,6 +87,8 @@ class LiveTail:
         """Partitions whose first position no leader has told yet."""
         self._resting: dict[TopicPartition, int] = {}
         """Partitions that could not be read, and until when they are left alone."""
+        self._unread: dict[int, str] = {}
+        """Why, of those that have not been read since."""
         self._looking: asyncio.Task[None] | None = None
         self._came = self._passed = self._shown = 0
 
@@ -158,7 +160,9 @@ class LiveTail:
                 continue  # it was placed elsewhere meanwhile
             if isinstance(chunk, KafkaError):
                 failed[partition] = chunk
+                self._unread[partition.partition] = chunk.message
                 continue
+            self._unread.pop(partition.partition, None)
             records = read_part(partition.partition, chunk, spans[partition]).records
             self._positions[partition] = chunk.next_offset
             self._came += len(records)
@@ -243,7 +247,7 @@ class LiveTail:
                 return
             raise KafkaError.of(topic.error, f"topic {topic.name}: {topic.error.sentence}")
         if topic.topic_id != self._topic_id and NO_UUID not in (topic.topic_id, self._topic_id):
-            self._positions, self._awaited, self._resting = {}, {}, {}
+            self._positions, self._awaited, self._resting, self._unread = {}, {}, {}, {}
         self._topic_id = topic.topic_id
         for number in topic.partitions:
             partition = TopicPartition(topic.name, number)
@@ -278,7 +282,8 @@ class LiveTail:
 
     def _state(self) -> StreamEvent:
         state = {"came": self._came, "shown": self._shown, "passed": self._passed}
-        return StreamEvent("state", json.dumps(state), self._cursor())
+        data = json.dumps(state | {"unread": self._unread})
+        return StreamEvent("state", data, self._cursor())
 
     def _cursor(self) -> str:
         return cursor_text({each.partition: at for each, at in self._positions.items()})

@@ -6,6 +6,7 @@ broker here, and over Apache Kafka's in `tests/peers`: a cluster is its `bootstr
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,24 @@ class Journeys:
         page.locator("#records tr:first-child", has_text="<b>fresh</b>").wait_for()
         page.click("[data-live]")
         assert page.inner_text("[data-live]") == "Follow"
+
+    @pytest.mark.wide
+    def test_followed_partition_that_cannot_be_read_is_named(self, visit):
+        """Silence would look as if no records came; the line is as before with the next one."""
+        state = {"came": 0, "shown": 0, "passed": 0, "unread": {"1": "no leader", "2": "gone"}}
+        page = visit("/t/orders/records")
+        page.route(
+            "**/live/**",
+            lambda route: route.fulfill(
+                content_type="text/event-stream",
+                body=f"event: state\ndata: {json.dumps(state)}\n\n",
+            ),
+        )
+        page.click("[data-live]")
+        page.locator(".live-state.halted", has_text="Partition 1 cannot be read now").wait_for()
+        state["unread"] = {}
+        page.locator(".live-state:not(.halted)", has_text="Following").wait_for()
+        page.click("[data-live]")
 
     @pytest.mark.wide
     def test_record_is_sent_and_sent_again(self, visit):

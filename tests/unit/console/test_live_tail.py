@@ -37,7 +37,7 @@ def test_records_appear_as_they_come(ottla_fresh_broker):
     async def walk(visitor: Visitor) -> None:
         stream = events(visitor)
         state = await anext(stream)
-        assert json.loads(state.data) == {"came": 0, "shown": 0, "passed": 0}
+        assert json.loads(state.data) == {"came": 0, "shown": 0, "passed": 0, "unread": {}}
         await asyncio.to_thread(
             send, ottla_fresh_broker, "orders", (1, START + 99, b"k", b"<b>new</b>", [])
         )
@@ -160,7 +160,7 @@ def test_partitions_added_later_are_followed(ottla_fresh_broker, monkeypatch):
 
 
 def test_other_partitions_go_on_where_one_fails(ottla_fresh_broker, monkeypatch):
-    """The one that failed is left alone for a while, and the metadata of one topic asked for."""
+    """The one that failed is left alone for a while, and the page says why until it is read."""
     interleaved(ottla_fresh_broker, 3)
     monkeypatch.setattr(room, "AFTER_ERROR_MS", 3_600_000)
     asked: list[list[int]] = []
@@ -182,10 +182,13 @@ def test_other_partitions_go_on_where_one_fails(ottla_fresh_broker, monkeypatch)
             monkeypatch.setattr(tail._source, "fetch", failing)
             rows = [each.partition for each in await tail._next()]
             await tail._next()
+            unread = json.loads(tail._state().data)["unread"]
+            monkeypatch.setattr(tail._source, "fetch", fetch)
             tail._resting.clear()
             await tail._next()
             assert rows == [1, 2]
-            assert asked == [[0, 1, 2], [1, 2], [0, 1, 2]]
+            assert asked == [[0, 1, 2], [1, 2]]
+            assert (unread, json.loads(tail._state().data)["unread"]) == ({"0": "gone"}, {})
 
     visit(ottla_fresh_broker.bootstrap_servers, walk)
 

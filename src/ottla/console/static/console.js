@@ -100,10 +100,19 @@
       stream.setAttribute("hx-target", "#records");
       stream.setAttribute("hx-swap", "afterbegin");
       stream.addEventListener("state", (event) => {
-        const { came, shown, passed } = JSON.parse(event.detail.data);
+        const { came, shown, passed, unread } = JSON.parse(event.detail.data);
+        const [first, ...others] = Object.entries(unread);
         line.hidden = false;
         line.textContent = `Following: ${came.toLocaleString()} records have come, ${shown.toLocaleString()} are shown`
-          + (passed ? `, ${passed.toLocaleString()} were passed over, as nobody reads so fast.` : ".");
+          + (passed ? `, ${passed.toLocaleString()} were passed over, as nobody reads so fast.` : ".")
+          + (first ? ` Partition ${first[0]} cannot be read now: ${first[1]}` : "")
+          + (others.length ? ` (and ${others.length} more)` : "");
+        line.classList.toggle("halted", Boolean(first));
+      });
+      stream.addEventListener("htmx:sse:error", () => {
+        line.hidden = false;
+        line.textContent = "The console does not answer now; the page goes on from here when it does.";
+        line.classList.add("halted");
       });
       stream.addEventListener("end", (event) => stop(`It has ended: ${event.detail.data}`));
       stream.addEventListener("htmx:sse:after:message", () => {
