@@ -291,8 +291,7 @@ class SourceTask:
             self._on_truncated(error)
             return
         except TopicRecreatedError as error:
-            # The flow looks at its topics from time to time, and assigns the other one then.
-            logger.warning("%s: %s", self.flow.name, error)
+            self._on_recreated(error)
             return
         except KafkaError as error:
             if error.error is not ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -319,6 +318,18 @@ class SourceTask:
             if not starts[partition] <= position <= ends[partition]:
                 self.copied.setdefault(partition, position - 1)
                 self._start(partition, position, starts[partition], ends[partition])
+
+    def _on_recreated(self, error: TopicRecreatedError) -> None:
+        """The flow looks at its topics from time to time, and assigns the other one then.
+
+        Where it has done so before the consumer knew, the place was taken for one in the former.
+        """
+        partition = error.topic_partition
+        where = self._assigned.get(partition)
+        if where is not None and str(self.consumer.topic_id(partition.topic)) == where.source_id:
+            self.read_again(partition, self.next_of(partition))
+            return
+        logger.warning("%s: %s", self.flow.name, error)
 
     def _on_truncated(self, error: LogTruncationError) -> None:
         partition = error.topic_partition

@@ -10,6 +10,7 @@ import urllib.request
 from concurrent.futures import wait
 from pathlib import Path
 from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 from mirrors import mirroring, plan_of, values
@@ -23,11 +24,14 @@ from ottla.mirror import mirror as mirror_module
 from ottla.mirror import source_task
 from ottla.mirror.copied_offsets import CopiedTo, key_of
 from ottla.mirror.mirror import Mirror
+from ottla.mirror.source_task import SourceTask
 from ottla.runtime import SystemClock
 from ottla.structs import TopicPartition
 from ottla.testing import InProcessBroker, wait_until
 
 PAGES = TopicPartition("pages", 0)
+FORMER = UUID(int=1)
+"""The id of a topic that there is no longer."""
 PAGE = Path(__file__).parents[3] / "docs" / "use" / "mirror.md"
 ROW = re.compile(r"^\| `(Mirror[A-Za-z]+)` \| (.+) \|$", re.MULTILINE)
 
@@ -298,6 +302,41 @@ def test_flow_whose_offsets_are_deleted_writes_them_again(two, produce, monkeypa
             ),
             "the offsets to be stored",
         )
+
+
+@pytest.mark.parametrize("support", ["disabled", "enabled"])
+@pytest.mark.parametrize("is_old", [False, True])
+def test_topic_that_is_assigned_before_the_consumer_knows_it_is_copied(
+    two, produce, monkeypatch, support, is_old
+):
+    """Its place was taken for one in the former topic: the partition stood still for good."""
+    assign = SourceTask.assign
+    known = []
+
+    def assign_late(task, partitions):
+        assign(task, partitions)
+        states = task.consumer._core.subscriptions.assigned
+        if PAGES in states and states[PAGES].topic_id not in known:
+            states[PAGES].topic_id = FORMER
+            known.append(FORMER)
+
+    monkeypatch.setattr(SourceTask, "assign", assign_late)
+    settings = {
+        "exactly_once_source_support": support,
+        "consumer_isolation_level": "read_committed",
+    }
+    produce(two["a"], "pages", range(9))
+    if is_old:
+        with mirroring(two, **settings):
+            two["b"].wait_for_records("a.pages", 9, isolation_level="read_committed")
+        known.clear()
+        produce(two["a"], "pages", range(9, 12))
+    with mirroring(two, **settings):
+        last = 12 if is_old else 9
+        two["b"].wait_for_records("a.pages", last, isolation_level="read_committed")
+
+    assert FORMER in known
+    assert values(two["b"], "a.pages") == [str(number) for number in range(last)]
 
 
 @pytest.mark.parametrize("support", ["disabled", "enabled"])
