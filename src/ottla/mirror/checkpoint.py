@@ -45,10 +45,22 @@ class GroupCheckpoints:
 
     def __init__(self) -> None:
         self.emitted: dict[str, dict[TopicPartition, Checkpoint]] = {}
+        self._emitted_ms: dict[tuple[str, TopicPartition], int] = {}
 
-    def add(self, checkpoint: Checkpoint) -> None:
+    def add(self, checkpoint: Checkpoint, emitted_ms: int = 0) -> None:
         """Take one that was read from the topic, or emitted."""
         self.emitted.setdefault(checkpoint.group, {})[checkpoint.partition] = checkpoint
+        self._emitted_ms[checkpoint.group, checkpoint.partition] = emitted_ms
+
+    def forget(self, partition: TopicPartition, until_ms: int | None = None) -> None:
+        """The copy was made again: places in the former one are none in this.
+
+        With a time those are meant that were emitted before.
+        """
+        for group, emitted in self.emitted.items():
+            emitted_ms = self._emitted_ms.get((group, partition), 0)
+            if until_ms is None or emitted_ms <= until_ms:
+                emitted.pop(partition, None)
 
     def next(
         self,
@@ -111,8 +123,9 @@ def read_checkpoints(cluster: MirrorCluster, topic: str, clock: Clock) -> GroupC
     """The newest checkpoint of each group and partition, as the topic has them now."""
     with closing(LatestRecordsReader(cluster, topic, clock)) as reader:
         groups = GroupCheckpoints()
-        for checkpoint in decoded(reader.read_to_end(), Checkpoint.of, "checkpoint"):
-            groups.add(checkpoint)
+        for record in reader.read_to_end():
+            for checkpoint in decoded([record], Checkpoint.of, "checkpoint"):
+                groups.add(checkpoint, record.timestamp_ms)
         return groups
 
 
@@ -201,6 +214,7 @@ class GroupSync:
 
     def sync_offsets(self) -> dict[str, dict[TopicPartition, int]]:
         """Commit at the target what the checkpoints say; returns what was committed."""
+        self.read_syncs()  # a copy may have been made again since they were emitted
         return commit_translated(self._target, self.checkpoints, self.groups)
 
     def close(self) -> None:
@@ -210,8 +224,13 @@ class GroupSync:
         self._producer.close(0)
 
     def _take(self, records: Iterable[ConsumerRecord]) -> None:
-        for sync in decoded(records, OffsetSync.of, "offset sync"):
-            self._store.add(sync)
+        for record in records:
+            for sync in decoded([record], OffsetSync.of, "offset sync"):
+                if self._store.add(sync):
+                    copy = sync.partition._replace(topic=self.flow.remote(sync.partition.topic))
+                    self.checkpoints.forget(
+                        copy, None if self._store.is_loaded else record.timestamp_ms
+                    )
 
 
 def commit_translated(

@@ -49,18 +49,18 @@ class OffsetSyncStore:
         """The topic was read to its end once: translations may begin."""
         self.is_loaded = True
 
-    def add(self, sync: OffsetSync) -> None:
-        """Take the next sync of the topic."""
+    def add(self, sync: OffsetSync) -> bool:
+        """Take the next sync of the topic; whether the copy was made again before it."""
         slots = self._slots.get(sync.partition)
         forgets = not self.is_loaded and not self._keeps_history
-        began_again = slots is not None and (
-            sync.upstream < slots[0].upstream or sync.downstream < slots[0].downstream
-        )
+        is_remade = slots is not None and sync.downstream < slots[0].downstream
+        began_again = is_remade or (slots is not None and sync.upstream < slots[0].upstream)
         if slots is None or forgets or began_again:
             # Of a partition that began again, at either end, no older sync is true now.
             self._slots[sync.partition] = [sync] * SLOTS
         else:
             shift_in(slots, sync)
+        return is_remade
 
     def translate(self, partition: TopicPartition, upstream: int) -> int | None:
         """The offset on the target for an offset of the source, at most the true one.
@@ -77,11 +77,13 @@ class OffsetSyncStore:
 
     def contradicts(self, partition: TopicPartition, upstream: int, downstream: int) -> bool:
         """Whether a translation of before is above the true one, as the copy was made again."""
-        slots = self._slots.get(partition)
-        if slots is None:
-            return False
-        newest = slots[0]
-        return upstream <= newest.upstream + 1 and downstream > newest.downstream + 1
+        slots = self._slots.get(partition, ())
+        above = [each for each in slots if each.upstream >= upstream]
+        if above:
+            return downstream > above[-1].downstream
+        newest = slots[0] if slots else None
+        is_next = newest is not None and upstream == newest.upstream + 1
+        return newest is not None and is_next and downstream > newest.downstream + 1
 
     def syncs(self, partition: TopicPartition) -> list[OffsetSync]:
         """The distinct syncs that are kept of a partition, newest first."""

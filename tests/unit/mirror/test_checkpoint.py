@@ -55,6 +55,48 @@ def test_group_of_a_copy_that_was_made_anew_is_followed(store):
     assert offsets(groups.next("g", {SOURCE: (200, "")}, {SOURCE: TARGET}, store)) == [(200, 110)]
 
 
+@pytest.mark.parametrize(
+    ("upstream", "downstream", "is_false"),
+    [
+        (100, 10, False),
+        (100, 11, True),
+        (150, 110, False),
+        (150, 111, True),
+        (200, 110, False),
+        (200, 111, True),
+        (201, 111, False),
+        (201, 112, True),
+        (202, 999, False),
+    ],
+)
+def test_place_in_a_former_copy_is_seen_by_the_sync_above_it(store, upstream, downstream, is_false):
+    """It was seen only where it was behind the end of the new copy."""
+    assert store.contradicts(SOURCE, upstream, downstream) is is_false
+
+
+@pytest.mark.parametrize(
+    ("until_ms", "left"), [(None, {}), (5, {}), (4, {TARGET: 30})], ids=["now", "loaded", "later"]
+)
+def test_places_in_a_former_copy_are_forgotten(until_ms, left):
+    """Of all groups, and of that partition alone; not those that were emitted afterwards."""
+    groups, other = GroupCheckpoints(), TARGET._replace(partition=2)
+    groups.add(Checkpoint("g", TARGET, 20, 30), 5)
+    groups.add(Checkpoint("h", other, 20, 30), 5)
+
+    groups.forget(TARGET, until_ms)
+
+    assert groups.offsets("g") == left
+    assert groups.offsets("h") == {other: 30}
+
+
+@pytest.mark.parametrize(
+    ("sync", "is_remade"), [((201, 111), False), ((150, 120), False), ((201, 109), True)]
+)
+def test_copy_that_was_made_again_is_seen_by_its_offsets(store, sync, is_remade):
+    """Not by those of the source alone, which is read again after an error."""
+    assert store.add(OffsetSync(SOURCE, *sync)) is is_remade
+
+
 def test_unknown_partitions_and_offsets_are_passed_over(store):
     """Topics that are not mirrored, and offsets older than all that is known."""
     groups = GroupCheckpoints()
