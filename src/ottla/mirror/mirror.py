@@ -629,8 +629,7 @@ class FlowTask:
         if self._flush.is_due():
             self._task.commit()
             self._runner.on_success(f"task {self._number}")
-        self._runner.may_lack_topic |= self._task.may_lack_topic
-        self._task.may_lack_topic = False
+        self._runner.may_lack_topic |= self._task.take_lack()
         self._tell(self._task.lag())
         return bool(self._share)
 

@@ -6,17 +6,28 @@ offsets reads them all into an `OffsetSyncStore`. Kafka's bytes and Kafka's rule
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
 from ottla.clients.mirror_records import OffsetSync
+from ottla.clients.producer.producer import Producer
+from ottla.clients.producer.producer_batch import RecordFuture
+from ottla.errors import KafkaTimeoutError
+from ottla.mirror.flow import Flow
+from ottla.runtime.clock import Clock
 from ottla.structs import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 CONNECTOR: Final = "MirrorSourceConnector"
 SLOTS: Final = 64
 NO_SYNC: Final = -1
 IN_FLIGHT: Final = 10
 """Syncs that are sent and not acknowledged; further ones wait."""
+LACKING_MS: Final = 5000
+"""After which the topic may be gone that something is written to."""
 DUE_AT_MOST: Final = 64
 """Syncs of a partition that wait; with more of them every other one is left out."""
 
@@ -214,3 +225,42 @@ class OffsetSyncQueue:
         for partition in partitions:
             for known in (self._partitions, self._due, self._later):
                 known.pop(partition, None)
+
+
+class OffsetSyncWriter:
+    """Writes the syncs of a flow as they are due; a lost one is made up for by the next."""
+
+    def __init__(self, flow: Flow, producer: Producer, clock: Clock) -> None:
+        self.producer = producer
+        self._flow = flow
+        self._clock = clock
+        self._futures: deque[RecordFuture] = deque()
+        self._written_ms = clock.monotonic_ms()
+        self._is_lacking = False
+
+    def take_lack(self) -> bool:
+        """Whether their topic took nothing since the last time: it may be gone."""
+        found, self._is_lacking = self._is_lacking, False
+        return found
+
+    def send(self, queue: OffsetSyncQueue) -> None:
+        """Send those that are due, as many as may be under way."""
+        now_ms = self._clock.monotonic_ms()
+        if not self._futures or self._futures[0].done():
+            self._written_ms = now_ms
+        self._is_lacking |= now_ms - self._written_ms > LACKING_MS
+        while self._futures and self._futures[0].done():
+            error = self._futures.popleft().exception(0)
+            if error is not None:
+                logger.warning("%s: an offset sync was not written: %s", self._flow.name, error)
+        room = IN_FLIGHT - len(self._futures)
+        for sync in queue.take(room) if room > 0 else ():
+            try:
+                future = self.producer.send(
+                    self._flow.syncs_topic, sync.value(), key=sync.key(), partition=0
+                )
+            except KafkaTimeoutError as error:
+                logger.warning("%s: offset syncs wait: %s", self._flow.name, error)
+                self._is_lacking = True
+                break
+            self._futures.append(future)

@@ -32,7 +32,7 @@ from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from ottla.metrics.metrics_registry import BeanKind, Beans, BeanValues, FamilyName, Tags
 from ottla.mirror.copied_offsets import CopiedTo, records_of
 from ottla.mirror.flow import LARGEST_REQUEST, MBEANS, Flow
-from ottla.mirror.offset_sync import CONNECTOR, OffsetSyncQueue
+from ottla.mirror.offset_sync import CONNECTOR, LACKING_MS, OffsetSyncQueue, OffsetSyncWriter
 from ottla.record.consumer_record import ConsumerRecord, TimestampType
 from ottla.record.record import Record
 from ottla.record.record_batch import BATCH_OVERHEAD, MAGIC, RecordBatch
@@ -60,8 +60,6 @@ HOLD_MS: Final = 2000
 STANDING_S: Final = 120.0
 """After which what is written of the flow itself will not arrive: its topic was made again with
 fewer partitions. No transaction is open for so long, unless a setting says so."""
-LACKING_MS: Final = 5000
-"""After which the topic may be gone that something is written to."""
 BLOCK_MS: Final = 1000
 """How long a poll waits for room in the producer; the rest is sent by the next one."""
 FETCH_BYTES: Final = 4 << 20
@@ -129,17 +127,16 @@ class SourceTask:
         """How far the last committed transaction is, with exactly-once."""
         self._held: dict[TopicPartition, int] = {}
         self.syncs = OffsetSyncQueue(flow.config.offset_lag_max)
-        self._sync_futures: deque[RecordFuture] = deque()
         self._writes: deque[RecordFuture] = deque()
-        self._standing_ms = self._synced_ms = 0
-        self.may_lack_topic = False
-        """Whether a topic of the flow's own took nothing: its cluster is away, or it is gone."""
+        self._standing_ms = 0
+        self._offsets_wait = False
         self._in_transaction = False
         consumer = {**flow.source.settings("consumer"), **CONSUMER_SETTINGS}
         consumer.pop("group.id", None)
         self.consumer = Consumer(consumer)
         try:
-            self._producer, self._sync_producer = _open_producers(flow, number)
+            self._producer, syncs = _open_producers(flow, number)
+            self._sync_writer = OffsetSyncWriter(flow, syncs, beans.clock)
         except BaseException:
             self.consumer.close()
             raise
@@ -194,7 +191,7 @@ class SourceTask:
     def poll(self, timeout_ms: int | None = None) -> int:
         """Copy records that have arrived, and note acknowledgements; the number of records sent."""
         self._reap()
-        self._send_syncs()
+        self._sync_writer.send(self.syncs)
         if not self._backlog:
             limit = self.flow.config.consumer_poll_timeout_ms if timeout_ms is None else timeout_ms
             if any(self.runs.values()):
@@ -210,7 +207,13 @@ class SourceTask:
             self._reap()
             self._write_offsets()
         self.syncs.on_commit()
-        self._send_syncs()
+        self._sync_writer.send(self.syncs)
+
+    def take_lack(self) -> bool:
+        """Whether a topic of the flow's own took nothing since the last time: it may be gone."""
+        found = self._offsets_wait | self._sync_writer.take_lack()
+        self._offsets_wait = False
+        return found
 
     def finish(self, timeout_s: float) -> None:
         """Wait until all that was read is acknowledged, and commit it."""
@@ -218,7 +221,7 @@ class SourceTask:
         for _ in range(2):  # what was copied, and then how far that is
             self._producer.flush(timeout_s)
             self.commit()
-        self._sync_producer.flush(timeout_s)
+        self._sync_writer.producer.flush(timeout_s)
 
     def lag(self) -> int | None:
         """Records that are at the source and not at the target; None before the first answers."""
@@ -237,7 +240,7 @@ class SourceTask:
             self._measure_no_longer(partition)
         self.consumer.close()
         self._producer.close(timeout_s)
-        self._sync_producer.close(timeout_s)
+        self._sync_writer.producer.close(timeout_s)
 
     # What it measures, batch by batch
 
@@ -320,16 +323,13 @@ class SourceTask:
                 self._start(partition, position, starts[partition], ends[partition])
 
     def _on_recreated(self, error: TopicRecreatedError) -> None:
-        """The flow looks at its topics from time to time, and assigns the other one then.
-
-        Where it has done so before the consumer knew, the place was taken for one in the former.
-        """
+        """The flow assigns the other topic soon; it may have done so before the consumer knew."""
         partition = error.topic_partition
         where = self._assigned.get(partition)
-        if where is not None and str(self.consumer.topic_id(partition.topic)) == where.source_id:
+        if where is None or str(self.consumer.topic_id(partition.topic)) != where.source_id:
+            logger.warning("%s: %s", self.flow.name, error)
+        else:  # its place was taken for one in the former topic
             self.read_again(partition, self.next_of(partition))
-            return
-        logger.warning("%s: %s", self.flow.name, error)
 
     def _on_truncated(self, error: LogTruncationError) -> None:
         partition = error.topic_partition
@@ -518,7 +518,7 @@ class SourceTask:
             self._writes.popleft().result(0)
         now_ms = self._beans.clock.monotonic_ms()
         stands_ms = now_ms - self._standing_ms if self._writes else 0
-        self.may_lack_topic |= stands_ms > LACKING_MS
+        self._offsets_wait |= stands_ms > LACKING_MS
         if stands_ms > STANDING_S * 1000:
             self._writes.clear()
             self.dirty |= self._assigned.keys()
@@ -527,7 +527,7 @@ class SourceTask:
             try:
                 self._writes += self._send_offsets(sorted(self.dirty))
             except KafkaTimeoutError:
-                self.may_lack_topic = True
+                self._offsets_wait = True
                 return  # some may be written twice
             self.dirty.clear()
 
@@ -542,28 +542,6 @@ class SourceTask:
             self._producer.send(self.flow.offsets_topic, value, key=key)
             for key, value in records_of(self.flow.source.alias, copied)
         ]
-
-    def _send_syncs(self) -> None:
-        """Send the syncs that are due, as many as may be under way; a lost one is made up for."""
-        now_ms = self._beans.clock.monotonic_ms()
-        if not self._sync_futures or self._sync_futures[0].done():
-            self._synced_ms = now_ms
-        self.may_lack_topic |= now_ms - self._synced_ms > LACKING_MS
-        while self._sync_futures and self._sync_futures[0].done():
-            error = self._sync_futures.popleft().exception(0)
-            if error is not None:
-                logger.warning("%s: an offset sync was not written: %s", self.flow.name, error)
-        room = 10 - len(self._sync_futures)
-        for sync in self.syncs.take(room) if room > 0 else ():
-            try:
-                future = self._sync_producer.send(
-                    self.flow.syncs_topic, sync.value(), key=sync.key(), partition=0
-                )
-            except KafkaTimeoutError as error:
-                logger.warning("%s: offset syncs wait: %s", self.flow.name, error)
-                self.may_lack_topic = True
-                break
-            self._sync_futures.append(future)
 
 
 def _open_producers(flow: Flow, number: int) -> tuple[Producer, Producer]:

@@ -21,7 +21,7 @@ from ottla.clients.consumer.position_validator import LogTruncationError
 from ottla.clients.mirror_records import Checkpoint, Heartbeat, OffsetSync
 from ottla.errors import ConfigError
 from ottla.mirror import mirror as mirror_module
-from ottla.mirror import source_task
+from ottla.mirror import offset_sync, source_task
 from ottla.mirror.copied_offsets import CopiedTo, key_of
 from ottla.mirror.mirror import Mirror
 from ottla.mirror.source_task import SourceTask
@@ -345,7 +345,8 @@ def test_own_topic_that_is_deleted_is_made_again(produce, monkeypatch, support, 
     """Brokers that make none by themselves left a flow without it: nothing was stored there any
     longer, and a flow that began again stood still."""
     monkeypatch.setattr(source_task, "STANDING_S", 2.0)
-    monkeypatch.setattr(source_task, "LACKING_MS", 100)
+    for module in (source_task, offset_sync):
+        monkeypatch.setattr(module, "LACKING_MS", 100)
     settings = {
         "exactly_once_source_support": support,
         "consumer_isolation_level": "read_committed",
@@ -382,7 +383,6 @@ def test_group_of_a_copy_that_was_made_anew_skips_nothing(two, produce, is_runni
     settings = {"sync_group_offsets_enabled": "true", "offset_lag_max": "0"}
     a, b = (two[alias].bootstrap_servers for alias in "ab")
     produce(two["a"], "pages", range(100))
-    more = range(100, 300)
     with Admin(a) as admin:
         admin.alter_group_offsets("readers", {PAGES: at})
 
@@ -395,12 +395,13 @@ def test_group_of_a_copy_that_was_made_anew_skips_nothing(two, produce, is_runni
     def make_copy_anew():
         with Admin(a) as admin:
             admin.delete_records({PAGES: 90})
-        produce(two["a"], "pages", more)
         there.delete_topics(["a.pages"])
 
     with Admin(b) as there:
         with mirroring(two, **settings):
             wait_until(lambda: is_at(at), "the group in the copy", seen=place)
+            produce(two["a"], "pages", range(100, 300))
+            two["b"].wait_for_records("a.pages", 300)
             if is_running:
                 make_copy_anew()
                 wait_until(lambda: is_at(at - 90), "the group in the new copy", seen=place)
