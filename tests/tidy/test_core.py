@@ -58,7 +58,7 @@ OTHERS = {
     "registry/znodes": "the texts of nodes, which are Kafka's, for looking up",
     "registry/tree_snapshot": "the bytes of a file, encoded as the tree changes",
     "registry/zookeeper*": "the tree in ZooKeeper, where a cluster has one",
-    "replication/absences": "one answer of a broker that did not run for a while",
+    "replication/absences": "answers of a broker that did not run for a while",
     "runtime/app_loop": "the loop of a program, which its clients share",
     "runtime/busy_time": "for how long a thread is busy, for measures",
     "runtime/child_process": "children that end with their parents, for commands",
