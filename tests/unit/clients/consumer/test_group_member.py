@@ -14,6 +14,7 @@ from ottla.protocol.consumer_protocol import decode_assignment, encode_subscript
 from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.group import (
     DescribedGroup,
+    DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     FindCoordinatorRequest,
@@ -760,7 +761,8 @@ def test_leader_that_is_told_to_skip_the_assignment_sends_none(world, cluster):
         response.skip_assignment = True
         return response
 
-    described = DescribeGroupsResponse(groups=[DescribedGroup()])
+    member = DescribedGroupMember(member_assignment=world.give(0, 1).assignment)
+    described = DescribeGroupsResponse(groups=[DescribedGroup(members=[member])])
     cluster[0].on(DescribeGroupsRequest, described)
     cluster[0].on(JoinGroupRequest, skip)
     cluster[0].on(SyncGroupRequest, world.give(0))
