@@ -1,7 +1,7 @@
 """The topic in which runs of pipelines tell of their batches: for the console, and for any reader.
 
 A record is a JSON object with the key `RUN/QUERY`; the topic is compacted, so that the newest of
-each query stays. Whoever reads it needs no contact with the driver, and it outlives the driver.
+each query stays. A reader needs no contact with the driver, and it outlives the driver.
 """
 
 from __future__ import annotations

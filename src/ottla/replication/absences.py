@@ -56,7 +56,7 @@ class Absences:
             self._on_return()
 
     def ask(self, scheduler: Scheduler, has_session: Callable[[], Awaitable[bool]]) -> None:
-        """Ask from now on, after each such absence, whether the session goes on nevertheless."""
+        """Ask from now on, after each such absence, whether the session lasts nevertheless."""
 
         async def confirm() -> None:
             asked_ms = self._succeeded_ms  # behind another absence the answer would be too old

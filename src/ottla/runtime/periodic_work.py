@@ -11,7 +11,7 @@ from ottla.runtime.scheduler import Work
 
 
 class PeriodicWork:
-    """Begins work once a period, unless the one before still goes on."""
+    """Begins work once a period, unless the one before is still under way."""
 
     __slots__ = ("_name", "_new_work", "_rest", "_runtime", "_timer")
 

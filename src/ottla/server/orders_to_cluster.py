@@ -136,7 +136,7 @@ class OrdersToCluster:
         asked = [stopped.topic_partition for stopped in partitions]
 
         def on_refusal(error: ErrorCode) -> None:
-            """Nothing was deleted: to wait for another answer would be to wait for ever."""
+            """Nothing was deleted: to wait for another answer would have no end."""
             on_answer(dict.fromkeys(asked, error))
 
         request = stop_replica_request(partitions)
