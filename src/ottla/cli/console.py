@@ -222,9 +222,9 @@ def settings_of(arguments: Namespace) -> ConsoleSettings:
 def check_sources(arguments: Namespace, has_login: bool) -> None:
     """UsageError for an address that is none, and where users would see more than their rights."""
     for each in arguments.metrics:
-        check_url("--metrics", each)
+        check_url("--metrics", each, "http://127.0.0.1:9404/metrics")
     if arguments.webhook is not None:
-        check_url("--webhook", arguments.webhook)
+        check_url("--webhook", arguments.webhook, "https://localhost:8000/alerts")
     for name, reason in NOT_WITH_LOGIN.items():
         if has_login and getattr(arguments, name):
             raise UsageError(f"--{name}: {reason}")
@@ -255,7 +255,7 @@ def is_for_login(client: Mapping[str, str]) -> bool:
 
 def connect_url(text: str, example: str = "http://localhost:8083") -> str:
     """The URL of `--connect`, which must be one of HTTP."""
-    if not text.startswith(("http://", "https://")):
+    if not is_http(text):
         raise ArgumentTypeError(f"takes a URL, as {example}, not '{text}'")
     return text
 
@@ -290,15 +290,21 @@ def zookeeper_address(text: str) -> str:
     return text
 
 
-def check_url(option: str, url: str) -> None:
+def check_url(option: str, url: str, example: str) -> None:
     """UsageError, without the password that it may have, for an address that is none of HTTP."""
+    if not is_http(url):
+        raise UsageError(f"{option} takes a URL, as {example}")
+
+
+def is_http(url: str) -> bool:
+    """Whether requests can go to an address: it has a host, and a port from 1 to 65535 or none."""
     try:
         parts = urlsplit(url)
-        is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        has_place = bool(parts.hostname) and parts.port != 0
     except ValueError:
-        is_right = False
-    if not is_right:
-        raise UsageError(f"{option} takes a URL, as http://127.0.0.1:9404/metrics")
+        return False
+    # What HTTP has no place for would fail at each request.
+    return parts.scheme in ("http", "https") and has_place and min(url) > " "
 
 
 def check_protection(arguments: Namespace) -> None:

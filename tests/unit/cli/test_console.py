@@ -97,6 +97,16 @@ def test_worker_of_connect_is_a_url_of_http():
         parsed("--schema-registry", "file:///etc/passwd")
 
 
+@pytest.mark.parametrize("option", ["--connect", "--schema-registry", "--metrics", "--webhook"])
+@pytest.mark.parametrize(
+    "url", ["http://", "http:///x", "http://h:99999/", "http://h:0/", "http://a b/", "http://h/\n"]
+)
+def test_address_to_which_no_request_can_go_is_refused(option, url):
+    """At the start, for each of them, and not at each request."""
+    with pytest.raises(UsageError, match=f"{option} takes a URL, as http"):
+        settings_of(parsed(option, url))
+
+
 def test_alerts_and_addresses_are_checked():
     """An address may have a password, which no error shows."""
     settings = settings_of(
