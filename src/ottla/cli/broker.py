@@ -6,7 +6,7 @@ import errno
 import logging
 import os
 import resource
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.cli.command import Command
 from ottla.cli.console_process import ConsoleProcess, add_console
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from ottla.cli.terminal import Terminal
+
+OF_A_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
+"""Errors whose place must be said: the files that are open at the start are those of its logs."""
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +78,8 @@ class BrokerCommand(Command):
             return run_broker(config, console.start_at if arguments.console else None)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
+                if error.filename is None and error.errno in OF_A_DISK:  # of an open file
+                    error.filename = f"log.dirs={config.text_of('log.dirs')}"
                 raise
             from ottla.cli.local_ports import in_use  # a start does without
 

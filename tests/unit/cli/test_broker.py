@@ -1,5 +1,7 @@
 """`ottla broker`, up to the moment when the broker starts."""
 
+import errno
+import os
 import resource
 import subprocess
 import sys
@@ -26,6 +28,19 @@ def properties(tmp_path):
     path = tmp_path / "server-1.properties"
     path.write_text("broker.id=1\nlisteners=PLAINTEXT://:9093\nlog.dirs=/tmp/kafka-logs-1\n")
     return path
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS])
+def test_broken_or_full_disk_at_the_start_is_named(ottla, monkeypatch, number):
+    """The system's error about an open file has no name of its own."""
+
+    def fail(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("ottla.cli.broker.run_broker", fail)
+    ended = ottla("broker", "--override", "log.dirs=/tmp/a,/tmp/b")
+    line = f"ottla broker: log.dirs=/tmp/a,/tmp/b: {os.strerror(number)}"
+    assert ended.err.splitlines()[-1] == line
 
 
 @pytest.mark.parametrize("option", [(), ("--config",)])
