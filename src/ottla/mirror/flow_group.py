@@ -69,7 +69,7 @@ class FlowGroup:
 
     @property
     def needs_join(self) -> bool:
-        """Whether the group wants all to join; what this process runs is to be given up before."""
+        """Whether the group wants all to join; this process gives up what it runs before."""
         return self._member.needs_join or self._member.is_lost
 
     def turn(self) -> None:
