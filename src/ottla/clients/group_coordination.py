@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import cast
+import asyncio
 
 from ottla.clients.client_settings import retry_backoff
 from ottla.clients.metadata import Metadata
 from ottla.clients.network_client import NetworkClient, check_code
 from ottla.errors import ErrorCode, KafkaError
+from ottla.network.node_connection import NodeConnection
 from ottla.protocol.group import (
     KEY_TYPE_GROUP,
     KEY_TYPE_TRANSACTION,
@@ -39,17 +40,20 @@ async def find_coordinator(
     client: NetworkClient, key: str, deadline: Deadline, key_type: int = KEY_TYPE_GROUP
 ) -> Node:
     """Ask any broker, once, for the coordinator of a group, or of another kind of key."""
-    connection = await client.any_ready(deadline)
-    low = 0 if key_type == KEY_TYPE_GROUP else FIRST_VERSION_WITH_KEY_TYPE
-    version = connection.version_of(FindCoordinatorRequest, low)
-    request = FindCoordinatorRequest()
-    if version >= FIRST_VERSION_WITH_KEY_TYPE:
-        request.key_type = key_type
-    if version >= FIRST_VERSION_WITH_KEYS:
-        request.coordinator_keys = [key]
-    else:
-        request.key = key
-    response = cast(FindCoordinatorResponse, await client.send_on(connection, request, version))
+
+    def ask(connection: NodeConnection) -> asyncio.Future[FindCoordinatorResponse]:
+        low = 0 if key_type == KEY_TYPE_GROUP else FIRST_VERSION_WITH_KEY_TYPE
+        version = connection.version_of(FindCoordinatorRequest, low)
+        request = FindCoordinatorRequest()
+        if version >= FIRST_VERSION_WITH_KEY_TYPE:
+            request.key_type = key_type
+        if version >= FIRST_VERSION_WITH_KEYS:
+            request.coordinator_keys = [key]
+        else:
+            request.key = key
+        return client.send_on(connection, request, version)
+
+    response = await client.ask_any(ask, deadline)
     found = response.coordinators[0] if response.coordinators else response
     check_code(found.error_code, f"coordinator of {TITLES[key_type]} {key}")
     return Node(found.node_id, found.host, found.port)

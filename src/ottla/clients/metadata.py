@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 from uuid import UUID
 
 from ottla.clients.client_settings import retry_backoff
 from ottla.clients.network_client import NetworkClient
 from ottla.errors import ErrorCode, KafkaError, KafkaTimeoutError, UnusableConnectionError
+from ottla.network.node_connection import NodeConnection
 from ottla.protocol.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -287,19 +288,19 @@ class Metadata:
         Names that no topic may have are not asked for, as some cannot be encoded: they are errors
         of their own in the result.
         """
-        deadline = Deadline(self._runtime.clock, self._client.config.request_timeout_ms)
-        connection = await self._client.any_ready(deadline)
         invalid = {name for name in topics or () if not is_topic_name(name)}
-        request = MetadataRequest(
-            topics=None
-            if topics is None
-            else [MetadataRequestTopic(name=name) for name in topics if name not in invalid]
-        )
-        version = connection.version_of(MetadataRequest, low=1)
-        if version >= FIRST_VERSION_WITH_AUTO_CREATE:
-            request.allow_auto_topic_creation = self._allow_auto_topic_creation
-        response = await self._client.send_on(connection, request, version)
-        answer = cast(MetadataResponse, response)
+        wanted = None if topics is None else [name for name in topics if name not in invalid]
+
+        def ask(connection: NodeConnection) -> asyncio.Future[MetadataResponse]:
+            names = None if wanted is None else [MetadataRequestTopic(name=each) for each in wanted]
+            request = MetadataRequest(topics=names)
+            version = connection.version_of(MetadataRequest, low=1)
+            if version >= FIRST_VERSION_WITH_AUTO_CREATE:
+                request.allow_auto_topic_creation = self._allow_auto_topic_creation
+            return self._client.send_on(connection, request, version)
+
+        deadline = Deadline(self._runtime.clock, self._client.config.request_timeout_ms)
+        answer = await self._client.ask_any(ask, deadline)
         if answer.error_code:
             raise KafkaError.of(ErrorCode.of(answer.error_code), "the cluster's metadata")
         return Cluster.of(answer, self.cluster).with_invalid(invalid)

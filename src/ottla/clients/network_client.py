@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
-from typing import Any, cast
+from typing import Any, Final, TypeVar, cast
 
 from ottla.clients.client_metrics import ClientMetrics, RequestTimes
 from ottla.clients.troubles import Troubles
@@ -30,6 +30,10 @@ FIRST_BOOTSTRAP_ID = -2
 BOOTSTRAP_LINGER_MS = 1000
 PURPOSE_SHIFT = 32
 NODE_MASK = (1 << PURPOSE_SHIFT) - 1
+PATIENCE_MS: Final = 3_000
+"""How long a broker may be silent before another one is asked what any of them knows."""
+
+T = TypeVar("T")
 
 
 class RequestKind(IntEnum):
@@ -175,7 +179,9 @@ class NetworkClient:
         if not self._is_closed:
             on_change()
 
-    async def any_ready(self, deadline: Deadline) -> NodeConnection:
+    async def any_ready(
+        self, deadline: Deadline, besides: NodeConnection | None = None
+    ) -> NodeConnection:
         """An open connection to any broker: the least busy one that is open, else a new one.
 
         Each has a share of the time, so that one that hangs leaves some to the others. Raises
@@ -185,7 +191,7 @@ class NetworkClient:
         failures: dict[str, None] = {}
         while True:
             refusal: UnusableConnectionError | None = None
-            chosen = self._by_preference()
+            chosen = [each for each in self._by_preference() if each is not besides]
             late: list[NodeConnection] = []
             for left, each in zip(range(len(chosen), 0, -1), chosen, strict=True):
                 # A share may be shorter than a login, which goes on behind it.
@@ -211,6 +217,37 @@ class NetworkClient:
                 reasons = "; ".join(failures) or "all of them failed a moment ago"
                 raise deadline.timeout(f"none of the brokers could be reached ({reasons})")
             await pause(self.runtime.scheduler, min(self._next_try_ms(), deadline.left_ms))
+
+    async def ask_any(
+        self, ask: Callable[[NodeConnection], asyncio.Future[T]], deadline: Deadline
+    ) -> T:
+        """The answer of any broker, or of a second one where the first is silent for long.
+
+        `ask` sends a request that may be answered twice. Much may wait for the answer: a broker
+        that hangs would stop it for request.timeout.ms, though all others know as much.
+        """
+        connection = await self.any_ready(deadline)
+        first = ask(connection)
+        waiting = {first}
+        done, _ = await asyncio.wait(waiting, timeout=PATIENCE_MS / 1000)
+        if done:
+            return first.result()
+        # It is not given up: a connection on which something waits is not the next one's choice.
+        first.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
+
+        async def ask_another() -> T:
+            return await ask(await self.any_ready(deadline, connection))
+
+        second = asyncio.ensure_future(ask_another())
+        waiting.add(second)
+        try:
+            while True:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                answered = [each for each in done if each.exception() is None]
+                if answered or not waiting:
+                    return (answered or list(done))[0].result()
+        finally:
+            second.cancel()
 
     async def _ready(self, connection: NodeConnection) -> None:
         await connection.ready()

@@ -326,6 +326,32 @@ def test_broker_that_never_answers_is_told_from_one_that_cannot_be_reached(
         runtime.scheduler.run(metadata.update(Deadline(runtime.clock, 1000)))
 
 
+@pytest.mark.parametrize("other", ["answers", "refuses", "hangs", "is not there"])
+def test_broker_that_hangs_does_not_keep_the_answer_of_another(runtime, other):
+    """Another one is asked, too; where it has none, the first may still answer."""
+    cluster = MockCluster(runtime, 1 if other == "is not there" else 2)
+    metadata = metadata_of(runtime, cluster)
+    metadata.set_topics(["pages"])
+    runtime.scheduler.run(metadata.update(Deadline(runtime.clock, 1000)))
+    for broker in cluster.brokers.values():
+        broker.on(MetadataRequest, "hold")
+    metadata.request_update(is_urgent=True)
+    runtime.advance(100)
+    (hung,) = [each for each in cluster.brokers.values() if each.held]
+    for broker in cluster.brokers.values():
+        if broker is not hung and other != "hangs":
+            answer = HANG_UP if other == "refuses" else lambda asked, _: cluster.metadata(asked)
+            broker.on(MetadataRequest, answer)
+    before = metadata.cluster
+    runtime.advance(3_000)
+    assert (metadata.cluster is not before) == (other == "answers")
+
+    request = hung.held.pop()
+    request.answer(cluster.metadata(request.request))
+    runtime.advance(100)
+    assert metadata.cluster is not before
+
+
 def test_certificate_that_is_refused_ends_what_waits_and_nothing_later(
     runtime, cluster, metadata, monkeypatch, caplog
 ):

@@ -5,6 +5,7 @@ Of their partitions also the leaders and replicas: elections, and reassignment t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from ottla.clients.admin.admin_client import AdminClient
 from ottla.clients.admin.descriptions import NewTopic, TopicDescription, TopicPartitionInfo
 from ottla.clients.network_client import check_code, response_error
 from ottla.errors import ErrorCode, KafkaError
+from ottla.network.node_connection import NodeConnection
 from ottla.protocol.metadata import (
     OPERATIONS_NOT_REQUESTED,
     MetadataRequest,
@@ -191,17 +193,19 @@ class TopicAdmin:
     async def _fetch(
         self, names: Sequence[str] | None, include_operations: bool, deadline: Deadline
     ) -> MetadataResponse:
-        connection = await self._admin.client.any_ready(deadline)
-        request = MetadataRequest(
-            topics=None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        )
-        version = connection.version_of(MetadataRequest, low=1)
-        if version >= FIRST_VERSION_WITHOUT_AUTO_CREATE:
-            request.allow_auto_topic_creation = False
-        if version >= FIRST_VERSION_WITH_OPERATIONS:
-            request.include_topic_authorized_operations = include_operations
-        response = await self._admin.client.send_on(connection, request, version)
-        return cast(MetadataResponse, response)
+        client = self._admin.client
+
+        def ask(connection: NodeConnection) -> asyncio.Future[MetadataResponse]:
+            topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+            request = MetadataRequest(topics=topics)
+            version = connection.version_of(MetadataRequest, low=1)
+            if version >= FIRST_VERSION_WITHOUT_AUTO_CREATE:
+                request.allow_auto_topic_creation = False
+            if version >= FIRST_VERSION_WITH_OPERATIONS:
+                request.include_topic_authorized_operations = include_operations
+            return client.send_on(connection, request, version)
+
+        return await client.ask_any(ask, deadline)
 
 
 def _errors_of(topics: Iterable[Any]) -> dict[str, KafkaError | None]:

@@ -575,10 +575,12 @@ class Sender:
 async def new_identity(client: NetworkClient, config: ProducerConfig) -> InitProducerIdResponse:
     """A producer id from any broker."""
     deadline = Deadline(client.runtime.clock, config.request_timeout_ms)
-    connection = await client.any_ready(deadline)
     request = InitProducerIdRequest(transaction_timeout_ms=config.request_timeout_ms)
-    version = connection.version_of(InitProducerIdRequest)
-    response = cast(InitProducerIdResponse, await client.send_on(connection, request, version))
+
+    def ask(connection: NodeConnection) -> asyncio.Future[InitProducerIdResponse]:
+        return client.send_on(connection, request, connection.version_of(InitProducerIdRequest))
+
+    response = await client.ask_any(ask, deadline)
     if response.error_code:
         text = "no producer id (enable.idempotence=false does without one)"
         raise KafkaError.of(response.error_code, text)
