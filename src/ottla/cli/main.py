@@ -67,8 +67,11 @@ def main(argv: Sequence[str] | None = None, terminal: Terminal | None = None) ->
     if words[0] not in COMMANDS:
         terminal.note(unknown_command(words[0]))
         return EXIT_FAILED
-    with loading:
-        command = load_command(words[0])
+    try:
+        with loading:
+            command = load_command(words[0])
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
     status = run_command(command, words[1:], terminal)
     return EXIT_FAILED if is_help_unasked else status
 

@@ -126,6 +126,29 @@ def test_interrupt_has_the_status_of_the_signal(ottla, clients, monkeypatch):
     assert (outcome.status, outcome.err) == (130, "")
 
 
+INTERRUPTED_AT = """import sys
+
+class Interrupt:
+    wanted = sys.argv.pop(1)
+
+    def find_spec(self, name, *_):
+        if name == self.wanted:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+from ottla.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("module", ["ottla.cli.main", "ottla.cli.options", "ottla.cli.topics"])
+def test_interrupt_while_a_command_is_loaded_is_quiet(module):
+    """A cold start takes a while; only a process of its own makes all of its imports."""
+    words = [sys.executable, "-c", INTERRUPTED_AT, module, "topics", "--list"]
+    done = subprocess.run(words, check=False, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 def test_broken_pipe_is_quiet():
     """When the reader of the output has gone, the status says so and nothing else does."""
     process = subprocess.Popen(
