@@ -184,9 +184,9 @@ class NetworkClient:
     ) -> NodeConnection:
         """An open connection to any broker: the least busy one that is open, else a new one.
 
-        Each has a share of the time, so that one that hangs leaves some to the others. Raises
-        UnusableConnectionError if a broker does not match the connection settings, and no other
-        can be reached.
+        Each has a share of the time, so that one that hangs leaves some to the others; `besides` is
+        none of them. Raises UnusableConnectionError if a broker does not match the connection
+        settings, and no other can be reached.
         """
         failures: dict[str, None] = {}
         while True:
@@ -338,7 +338,9 @@ class NetworkClient:
     def _next_try_ms(self) -> int:
         now_ms = self.runtime.clock.monotonic_ms()
         waits = [c.retry_at_ms - now_ms for c in self._connections.values()]
-        return max(1, min((wait for wait in waits if wait > 0), default=1))
+        # None waits where the only broker is the one that hangs: others may become known.
+        default_ms = self.config.reconnect_backoff_ms
+        return max(1, min((wait for wait in waits if wait >= 0), default=default_ms))
 
 
 def bootstrap_nodes(servers: Iterable[str]) -> dict[int, Node]:

@@ -352,6 +352,24 @@ def test_broker_that_hangs_does_not_keep_the_answer_of_another(runtime, other):
     assert metadata.cluster is not before
 
 
+def test_only_broker_that_hangs_is_not_looked_past_again_and_again(runtime, cluster, monkeypatch):
+    """There is nobody else to ask: the client rests, for reconnect.backoff.ms each time."""
+    looks = []
+    by_preference = NetworkClient._by_preference
+
+    def look(client):
+        looks.append(client.runtime.clock.monotonic_ms())
+        return by_preference(client)
+
+    monkeypatch.setattr(NetworkClient, "_by_preference", look)
+    metadata = metadata_of(runtime, cluster)
+    cluster[0].on(MetadataRequest, None)
+    metadata.request_update()
+    runtime.advance(10_000)
+
+    assert 2 <= len(looks) <= 2 + 7_000 // 50
+
+
 def test_certificate_that_is_refused_ends_what_waits_and_nothing_later(
     runtime, cluster, metadata, monkeypatch, caplog
 ):
